@@ -1,0 +1,243 @@
+"""Connections: a pool, sessions on it, and one place where statements are counted.
+
+A session is one connection for the time of a block. No statement may rely on what an earlier block
+left in its session, so everything also runs through PgBouncer in transaction mode. A connection that
+broke, or that was left in a transaction, never goes back to the pool.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self, cast
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from headrace.domain.errors import Unavailable, UsageError
+from headrace.store.errors import translated
+from headrace.store.queries import DEFAULT_SCHEMA, Queries
+
+OnStatement = Callable[[str], None]
+"""Hears of every executed command other than BEGIN, COMMIT and ROLLBACK; gets its text."""
+
+CONNECT_SECONDS = 10.0
+
+
+async def _keep(connection: asyncpg.Connection) -> None:
+    """Leave the session as it is: nothing relies on it, and RESET would cost a round trip each time."""
+
+
+def checked_dsn(dsn: str) -> str:
+    """Return a DSN that names a PostgreSQL server by TCP or unix socket.
+
+    Raises:
+        UsageError: it does not; the message shows nothing of it but its scheme, since it may hold a password.
+
+    """
+    scheme, separator, _ = dsn.partition("://")
+    if not separator or scheme not in {"postgresql", "postgres"}:
+        raise UsageError(
+            "the DSN must look like postgresql://user@host:5432/database"
+            + (f", not like {scheme}://…" if separator and scheme.isalnum() else "")
+            + " (HEADRACE_DSN or --dsn)"
+        )
+    return dsn
+
+
+def _is_closed(connection: asyncpg.Connection) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True  # the pool took the broken connection away while the block still had it
+
+
+class Session:
+    """One connection, with asyncpg's calls and our errors.
+
+    Arguments and results are asyncpg's; ``json`` and ``jsonb`` travel as text. Each call raises what
+    :func:`headrace.store.errors.translated` says.
+    """
+
+    def __init__(
+        self, connection: asyncpg.Connection, database: "Database", own: bool = True, timeout: float | None = None
+    ) -> None:
+        self._connection = connection
+        self._database = database
+        self._own = own
+        self._timeout = timeout
+
+    @property
+    def queries(self) -> Queries:
+        """The named queries for the schema of this database."""
+        return self._database.queries
+
+    @property
+    def connection(self) -> asyncpg.Connection:
+        """The driver's connection, for code of this room that needs more than the calls below."""
+        return self._connection
+
+    def for_user(self) -> "Session":
+        """Return the same connection for statements that are not ours: a missing table stays the user's error."""
+        return Session(self._connection, self._database, own=False, timeout=self._timeout)
+
+    def count(self, text: str) -> None:
+        """Report one statement to the observer; for callers that reach for the driver themselves."""
+        if self._database.on_statement is not None:
+            self._database.on_statement(text)
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+        """Run one statement (without arguments: a script) and return its command tag."""
+        async with self._statement(query):
+            return await self._connection.execute(query, *args, timeout=timeout or self._timeout)
+
+    async def executemany(self, query: str, args: Iterable[Sequence[Any]], timeout: float | None = None) -> None:
+        """Run one statement for each row of arguments, pipelined, all or nothing; counts once."""
+        async with self._statement(query):
+            await self._connection.executemany(query, args, timeout=timeout or self._timeout)
+
+    async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[asyncpg.Record]:
+        """Run one statement and return its rows."""
+        async with self._statement(query):
+            return await self._connection.fetch(query, *args, timeout=timeout or self._timeout)
+
+    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> asyncpg.Record | None:
+        """Run one statement and return its first row."""
+        async with self._statement(query):
+            return await self._connection.fetchrow(query, *args, timeout=timeout or self._timeout)
+
+    async def fetchval(self, query: str, *args: Any, column: int = 0, timeout: float | None = None) -> Any:
+        """Run one statement and return one value of its first row, or None."""
+        async with self._statement(query):
+            return await self._connection.fetchval(query, *args, column=column, timeout=timeout or self._timeout)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Run a block as one READ COMMITTED transaction, or as a savepoint inside one."""
+        with translated(self._own):
+            transaction = self._connection.transaction(
+                isolation=None if self._connection.is_in_transaction() else "read_committed"
+            )
+            await transaction.start()
+        try:
+            yield
+        except BaseException:
+            # The connection may be gone; its server side is rolled back then anyway, and the first error matters.
+            if not _is_closed(self._connection):
+                with translated(self._own):
+                    await transaction.rollback()
+            raise
+        with translated(self._own):
+            await transaction.commit()
+
+    @asynccontextmanager
+    async def _statement(self, text: str) -> AsyncIterator[None]:
+        self.count(text)
+        if self._database.pooler and not self._connection.is_in_transaction():
+            # Behind a pooler parse and execute must reach the same server session: only a transaction holds it.
+            async with self.transaction():
+                with translated(self._own):
+                    yield
+            return
+        with translated(self._own):
+            yield
+
+
+class Database:
+    """A pool of connections to one database, and the queries for one schema of it.
+
+    ``pooler=True`` is for PgBouncer in transaction mode: no prepared statement outlives its
+    transaction. ``on_statement`` hears every executed command. Attributes may be read freely.
+    """
+
+    def __init__(self, pool: asyncpg.Pool, schema: str, pooler: bool, on_statement: OnStatement | None) -> None:
+        self._pool = pool
+        self.schema = schema
+        self.pooler = pooler
+        self.on_statement = on_statement
+        self.queries = Queries(schema)
+
+    @classmethod
+    async def open(
+        cls,
+        dsn: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        min_size: int = 1,
+        max_size: int = 10,
+        application_name: str = "headrace",
+        pooler: bool = False,
+        on_statement: OnStatement | None = None,
+    ) -> Self:
+        """Open a pool; ``min_size`` connections are made at once, so a wrong DSN shows here.
+
+        Raises:
+            UsageError: the DSN is wrong, or the server refuses the user or has no such database.
+            Unavailable: the server cannot be reached.
+
+        """
+        arguments: dict[str, Any] = {"statement_cache_size": 0} if pooler else {}
+        with translated():
+            try:
+                pool = await asyncpg.create_pool(
+                    checked_dsn(dsn),
+                    min_size=min_size,
+                    max_size=max(max_size, min_size),
+                    timeout=CONNECT_SECONDS,
+                    server_settings={"application_name": application_name},
+                    reset=_keep,
+                    **arguments,
+                )
+            except (OSError, TimeoutError) as error:
+                raise Unavailable(f"the database cannot be reached: {str(error) or 'no answer'}") from error
+            except (ValueError, UnicodeError) as error:
+                if isinstance(error, asyncpg.InterfaceError):
+                    raise
+                raise UsageError(f"the DSN cannot be used: {error}") from error
+        return cls(pool, schema, pooler, on_statement)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """Close all connections; those still busy after ``timeout`` seconds are cut."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._pool.close()
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            self._pool.terminate()
+
+    @asynccontextmanager
+    async def session(self, timeout: float | None = None) -> AsyncIterator[Session]:
+        """Lend one connection; ``timeout`` (seconds) bounds each statement, not the block.
+
+        Raises:
+            Unavailable: no connection can be made.
+
+        """
+        try:
+            with translated():
+                connection = await self._pool.acquire(timeout=CONNECT_SECONDS * 3)
+        except (OSError, TimeoutError) as error:
+            why = str(error) or "no answer, or no connection free"
+            raise Unavailable(f"the database cannot be reached: {why}") from error
+        inner = cast("asyncpg.Connection", connection)
+        try:
+            yield Session(inner, self, timeout=timeout)
+        finally:
+            await self._give_back(inner)
+
+    async def _give_back(self, connection: asyncpg.Connection) -> None:
+        try:
+            if not _is_closed(connection) and connection.is_in_transaction():
+                connection.terminate()
+            await self._pool.release(cast("PoolConnectionProxy", connection))
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            # The pool has dropped it already; what the block did or raised is what counts.
+            return
+
+    async def expire(self) -> None:
+        """Let every connection be replaced before its next use: after a restart the old ones are dead."""
+        await self._pool.expire_connections()

@@ -1,0 +1,41 @@
+-- name: migration_lock
+-- One migrator at a time, whatever starts it; released with the transaction.
+select pg_advisory_xact_lock(hashtextextended('headrace migrate ' || $1, 0));
+
+-- name: migration_schema_exists
+-- A role without CREATE on the database may still migrate a schema that was made for it.
+select exists (select from pg_namespace where nspname = $1);
+
+-- name: migration_schema
+-- The room of all tables and functions.
+create schema {{schema}};
+
+-- name: migration_table
+-- What was applied, and a checksum that shows an edited file.
+create table if not exists headrace.migrations (
+    number int primary key,
+    name text not null,
+    checksum text not null,
+    applied_at timestamptz not null default clock_timestamp()
+);
+
+-- name: migrations_applied
+-- What this database has.
+select number, name, checksum from headrace.migrations order by number;
+
+-- name: migration_record
+-- Written in the transaction of the migration itself.
+insert into headrace.migrations (number, name, checksum) values ($1, $2, $3);
+
+-- name: schema_relation
+-- Null when nothing was ever migrated here, or when this role may not look into the schema.
+select to_regclass('headrace.migrations')::oid::bigint;
+
+-- name: grants
+-- Rights of a role that runs workers: data only, no tables of its own.
+grant usage on schema {{schema}} to {{role}};
+grant select, insert, update, delete on all tables in schema {{schema}} to {{role}};
+revoke insert, update, delete on headrace.migrations from {{role}};
+revoke update, delete on headrace.events from {{role}};
+grant usage, select on all sequences in schema {{schema}} to {{role}};
+grant execute on all functions in schema {{schema}} to {{role}};
