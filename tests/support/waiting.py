@@ -9,7 +9,7 @@ import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -21,9 +21,17 @@ class NotSeenError(AssertionError):
     """What a test waited for did not happen in time."""
 
 
+@overload
 async def until(
-    condition: Callable[[], T | Awaitable[T]], timeout: float = SECONDS, message: str = "", every: float = EVERY
-) -> T:
+    condition: Callable[[], Awaitable[T]], timeout: float = ..., message: str = ..., every: float = ...
+) -> T: ...
+
+
+@overload
+async def until(condition: Callable[[], T], timeout: float = ..., message: str = ..., every: float = ...) -> T: ...
+
+
+async def until(condition: Callable[[], Any], timeout: float = SECONDS, message: str = "", every: float = EVERY) -> Any:
     """Return the condition's first true answer; the condition may be a coroutine function; times in seconds.
 
     Raises NotSeenError, with the message and the last answer, when the deadline has passed.
@@ -31,7 +39,7 @@ async def until(
     deadline = time.monotonic() + timeout
     while True:
         answer = condition()
-        value: T = await answer if inspect.isawaitable(answer) else answer
+        value = await answer if inspect.isawaitable(answer) else answer
         if value:
             return value
         if time.monotonic() > deadline:
