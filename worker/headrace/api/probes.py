@@ -195,19 +195,22 @@ class ProbeServer:
         try:
             if target == b"/metrics":
                 return 200, *self._metrics()
-            health = self._health()
+            return _probe(target, self._health())
         except Exception:  # noqa: BLE001 - one bad answer is no reason to end
             _log.exception("a probe could not be answered")
             return 500, b"this could not be answered: see the log\n", PLAIN
-        match target:
-            case b"/livez":
-                return _verdict(health.alive, health, "alive")
-            case b"/readyz":
-                return _verdict(health.ready and not health.draining, health, "ready")
-            case b"/startupz":
-                return _verdict(health.started, health, "started")
-            case _:
-                return 404, b"here are /metrics /livez /readyz /startupz\n", PLAIN
+
+
+def _probe(target: bytes, health: Health) -> Answer:
+    match target:
+        case b"/livez":
+            return _verdict(health.alive, health, "alive")
+        case b"/readyz":
+            return _verdict(health.ready and not health.draining, health, "ready")
+        case b"/startupz":
+            return _verdict(health.started, health, "started")
+        case _:
+            return 404, b"here are /metrics /livez /readyz /startupz\n", PLAIN
 
 
 def _verdict(good: bool, health: Health, word: str) -> Answer:
