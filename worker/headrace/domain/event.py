@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID, uuid5
 
+from headrace.domain.errors import BadInput
 from headrace.domain.ids import START, PartitionKey, Position
 
 T = TypeVar("T")
@@ -113,8 +114,8 @@ class Event(Generic[T]):
     @property
     def execution_id(self) -> UUID:
         """Deterministic id of (subscription, event): version 5 UUID as of RFC 9562, 5.5."""
-        # A mapped table may have no event id; stream and version name the event just as well.
-        fact = str(self.event_id) if self.event_id else f"{self.stream}@{self.version}"
+        # A mapped table may have no event id; stream and version name the event just as well, then the position.
+        fact = str(self.event_id or (f"{self.stream}@{self.version}" if self.version else f"#{self.position}"))
         return uuid5(EXECUTION_NAMESPACE, f"{self.subscription}\x1f{fact}")
 
     def seen_as(self, decode: Decoder) -> "Event[Any]":
@@ -143,9 +144,23 @@ class NewEvent:
     recorded_at: datetime | None = None
 
 
+class UnstorableEvent(BadInput):
+    """An event of a batch that the event table cannot keep; ``index`` is its place in the batch, from 0."""
+
+    def __init__(self, index: int, stream: str, type: str, problem: str) -> None:
+        """Name the event and the problem, which opens with the part of the event that has it."""
+        super().__init__(f"event {index + 1} of this batch (stream {stream!r}, type {type!r}): {problem}")
+        self.index = index
+        self.problem = problem
+
+
 @dataclass(frozen=True, slots=True)
 class AppendCondition:
-    """Refuse the append when an event with all of ``tags`` (of ``types``, if given) lies after ``after``."""
+    """Refuse the append when an event with all of ``tags`` (of ``types``, if given) lies after ``after``.
+
+    Put the most specific tag first: appends with a condition that opens with the same tag, and
+    appends that write it, wait for each other for a moment.
+    """
 
     tags: Sequence[str]
     after: Position = START

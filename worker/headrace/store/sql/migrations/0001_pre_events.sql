@@ -57,7 +57,7 @@ begin
            and (p_condition_types is null or e.type = any (p_condition_types))
          order by e.position limit 1;
         if found then
-            raise exception 'the condition does not hold: an event of type % with the tags % is at position %, after %',
+            raise exception 'the condition does not hold: an event of type "%" with the tags % is at position %, after %',
                 v_type, p_condition_tags, v_position, p_condition_after using errcode = 'HR011';
         end if;
     end if;
@@ -68,7 +68,7 @@ begin
                               order by e.version desc limit 1) m on true
          where x.expected is distinct from coalesce(m.version, 0) limit 1;
         if found then
-            raise exception 'stream % is at version %, expected was %', v_stream, v_found, v_expected
+            raise exception 'stream "%" is at version %, expected was %', v_stream, v_found, v_expected
                 using errcode = 'HR010';
         end if;
     end if;
@@ -183,4 +183,13 @@ begin
     -- Changes whenever the sequence may have gone back: a restart of the server, or a crash of one of its processes
     -- (the statistics are thrown away then, and nothing else that everybody may read tells).
     server := pg_postmaster_start_time()::text || ' ' || coalesce((select a.stats_reset::text from pg_stat_archiver a), '');
+end $$;
+
+-- JSON text that another store keeps as bytes. Bytes that are not UTF-8, or hold NUL, come back in their hex form: one
+-- bad row must not fail the page that it is on.
+create function headrace.text_of_v1(p_bytes bytea) returns text language plpgsql immutable strict parallel safe as $$
+begin
+    return convert_from(p_bytes, 'UTF8');
+exception when data_exception then
+    return p_bytes::text;
 end $$;
