@@ -61,6 +61,16 @@ def wait_until(condition: Callable[[], T], timeout: float = SECONDS, message: st
     return answer
 
 
+async def work_for(seconds: float) -> None:
+    """Be a handler whose work takes this long; never a way to wait for something."""
+    await asyncio.sleep(seconds)
+
+
+def block_for(seconds: float) -> None:
+    """Be a plain `def` handler whose work takes this long, blocking its thread."""
+    threading.Event().wait(seconds)
+
+
 def _sentence(condition: object, timeout: float, message: str, answer: object) -> str:
     what = message or getattr(condition, "__qualname__", repr(condition))
     return f"waited {timeout:g} s in vain: {what} (last answer: {answer!r})"
