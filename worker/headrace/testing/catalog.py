@@ -1,0 +1,183 @@
+"""The catalog in memory: subscriptions' own rows and the moves between statuses."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from headrace.domain.errors import BadDeclaration, NotFound, OwnedElsewhere
+from headrace.domain.ids import LeaseId, PartitionKey, Position, Run
+from headrace.domain.subscription import Declaration, ErrorClass, Status, Subscription
+from headrace.ports.catalog import Caught
+from headrace.ports.clock import Identity
+from headrace.ports.work import ClaimRequest, FailureState
+from headrace.testing import protocol
+from headrace.testing.memory import CursorRow, MemoryStore, ReadyRow, SubscriptionRow
+from headrace.testing.protocol import Owner
+
+R = TypeVar("R")
+
+WHOLE_LOG = PartitionKey("")
+"""The key of the one partition of an unpartitioned subscription."""
+
+_STOPPABLE = frozenset({Status.NEW, Status.BOOTING, Status.ACTIVE, Status.ERROR})
+
+
+class MemoryCatalog:
+    """Implements ``ports.catalog.Catalog``."""
+
+    def __init__(self, store: MemoryStore, identity: Identity) -> None:
+        self._store = store
+        self._owner = Owner(identity.id, identity.name)
+
+    async def declare(self, declarations: Sequence[Declaration]) -> list[Subscription]:
+        """Insert what is missing, bring declared facts up to date."""
+        return await self._do(lambda: [self._declare(declared) for declared in declarations])
+
+    async def find(self, names: Sequence[str] | None = None) -> list[Subscription]:
+        """Return subscriptions by name."""
+        await self._store.round_trip()
+        found = (row.stored for row in self._store.subscriptions.values() if names is None or row.stored.name in names)
+        return sorted(found, key=lambda stored: stored.name)
+
+    async def start(self, subscription: Subscription, position: Position, boot_target: Position) -> Subscription:
+        """End set-up."""
+        return await self._do(lambda: self._start(subscription, position, boot_target))
+
+    async def activate(self, run: Run) -> bool:
+        """Move booting to active when its history is handled."""
+        return await self._do(lambda: self._activate(run))
+
+    async def stop_main(self, run: Run, error_class: ErrorClass, reason: str, retry_in: float) -> None:
+        """Put a main into error."""
+        await self._do(lambda: self._stop_main(run, error_class, reason, retry_in))
+
+    async def begin_retry(self, run: Run, error_class: ErrorClass, force: bool = False) -> bool:
+        """Bring a main back from an error of that class."""
+        return await self._do(lambda: self._begin_retry(run, error_class, force))
+
+    @asynccontextmanager
+    async def setup_lease(self, subscription: Subscription, lease: LeaseId, ttl: float) -> AsyncIterator[bool]:
+        """Hold the one set-up lease."""
+        if not await self._do(lambda: self._take_setup_lease(subscription.run, lease, ttl)):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            await self._do(lambda: protocol.release(self._store, self._owner, [lease]))
+
+    async def caught_up(self, run: Run) -> Caught:
+        """Tell how far a subscription is."""
+        return await self._do(lambda: self._caught_up(run))
+
+    async def _do(self, statement: Callable[[], R]) -> R:
+        await self._store.round_trip()
+        with self._store.journal.atomic():
+            return statement()
+
+    def _put(self, row: SubscriptionRow, stored: Subscription) -> None:
+        self._store.subscriptions.put(stored.name, replace(row, stored=stored))
+
+    def _declare(self, declared: Declaration) -> Subscription:
+        row = self._store.subscriptions.get(declared.name)
+        if row is None:
+            stored = Subscription(
+                name=declared.name,
+                app=declared.app,
+                kind=declared.kind,
+                group=declared.group,
+                partitioned=declared.partitioned,
+                run=Run(self._store.next_of("runs")),
+                status=Status.NEW,
+                epoch=0,
+            )
+            self._store.subscriptions.put(declared.name, SubscriptionRow(stored, declared))
+            return stored
+        if row.stored.app != declared.app:
+            raise OwnedElsewhere(f"subscription {declared.name!r} belongs to the app {row.stored.app!r}")
+        if row.stored.partitioned != declared.partitioned:
+            raise BadDeclaration(f"subscription {declared.name!r} cannot change between partitioned and unpartitioned")
+        stored = replace(row.stored, kind=declared.kind, group=declared.group)
+        self._store.subscriptions.put(declared.name, replace(row, stored=stored, declared=declared))
+        return stored
+
+    def _start(self, subscription: Subscription, position: Position, boot_target: Position) -> Subscription:
+        row = self._store.subscriptions.get(subscription.name)
+        if row is None:
+            raise NotFound(f"there is no subscription {subscription.name!r}")
+        if row.stored.status is not Status.NEW:
+            return row.stored
+        run = row.stored.run
+        self._store.cursors.put(run, CursorRow(position, boot_target))
+        if not row.stored.partitioned:
+            part = self._store.make_partition(run, WHOLE_LOG, position).id
+            ready = ReadyRow(part, run, 0, position, self._store.now(), self._store.next_of("turn"))
+            self._store.ready.put(part, ready)
+        stored = row.stored.booted() if boot_target > position else row.stored.activated()
+        self._put(row, stored)
+        return stored
+
+    def _activate(self, run: Run) -> bool:
+        row, cursor = self._store.subscription_of(run), self._store.cursors.get(run)
+        if row is None or cursor is None or row.stored.status is not Status.BOOTING:
+            return False
+        if not self._is_booted(row, cursor):
+            return False
+        self._put(row, row.stored.activated())
+        return True
+
+    def _is_booted(self, row: SubscriptionRow, cursor: CursorRow) -> bool:
+        run = row.stored.run
+        if any(lease.run == run for lease in self._store.leases.values()):
+            return False
+        ready = self._store.ready_of(run)
+        if not row.stored.partitioned:
+            return all(self._store.partitions[found.part].position >= cursor.boot_target for found in ready)
+        return cursor.position >= cursor.boot_target and not any(
+            found.first_pos <= cursor.boot_target and not self._is_set_aside(found) for found in ready
+        )
+
+    def _is_set_aside(self, ready: ReadyRow) -> bool:
+        failure = self._store.failures.get(ready.part)
+        return ready.due_at is None or (failure is not None and failure.state is not FailureState.BACKING_OFF)
+
+    def _stop_main(self, run: Run, error_class: ErrorClass, reason: str, retry_in: float) -> None:
+        row = self._store.subscription_of(run)
+        if row is not None and row.stored.status in _STOPPABLE:
+            stopped = row.stored.stopped_by(error_class, reason)
+            self._put(row, replace(stopped, retry_at=self._store.later(retry_in)))
+
+    def _begin_retry(self, run: Run, error_class: ErrorClass, force: bool) -> bool:
+        row = self._store.subscription_of(run)
+        if row is None or row.stored.status is not Status.ERROR or row.stored.error_class is not error_class:
+            return False
+        if not force and (row.stored.retry_at is None or row.stored.retry_at > self._store.now()):
+            return False
+        self._put(row, row.stored.recovered())
+        return True
+
+    def _take_setup_lease(self, run: Run, lease: LeaseId, ttl: float) -> bool:
+        if any(found.run == run and found.purpose != "work" for found in self._store.leases.values()):
+            return False
+        request = ClaimRequest(run, lease, lanes=1, parts=0, events=0, floor=0, ttl=ttl)
+        protocol.put_lease(self._store, self._owner, request, parts=0, purpose="setup")
+        return True
+
+    def _caught_up(self, run: Run) -> Caught:
+        cursor = self._store.cursors.get(run)
+        if cursor is None:
+            return Caught(Position(0), Position(0), 0, leased=False)
+        ready = self._store.ready_of(run)
+        lowest = min((row.first_pos for row in ready), default=None)
+        blocked = min((row for row in ready if self._is_set_aside(row)), key=lambda row: row.first_pos, default=None)
+        now = self._store.now()
+        return Caught(
+            position=cursor.position,
+            handled=cursor.position if lowest is None else Position(min(cursor.position, lowest - 1)),
+            inboxed=sum(row.backlog for row in ready),
+            leased=any(row.lease is not None for row in ready),
+            blocked=None if blocked is None else blocked.first_pos,
+            blocked_key=None if blocked is None else self._store.partitions[blocked.part].key,
+            due_later=any(row.lease is None and row.due_at is not None and row.due_at > now for row in ready),
+        )

@@ -1,0 +1,295 @@
+"""The one state that all in-memory ports share: the tables of the protocol, without a database.
+
+It exists for unit tests of subscribers and of the engine. Everything is deterministic and belongs to
+one event loop: statements happen one after the other, time stands still until a manual clock is
+advanced, and ties of equal times are broken by the order of writing. It must never become a second
+design: a conformance suite holds it equal to PostgreSQL, and where the two differ it is this one
+that changes.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from headrace.domain.errors import Unavailable
+from headrace.domain.ids import START, LeaseId, PartitionId, PartitionKey, Position, Run
+from headrace.domain.subscription import Declaration, Subscription
+from headrace.ports.clock import Clock
+from headrace.ports.work import FailureState
+from headrace.ports.workers import Beat
+from headrace.testing.clock import ManualClock
+from headrace.testing.connection import Responder, Statement
+from headrace.testing.log import EventLog
+from headrace.testing.tables import Journal, Table
+
+LEASE_IS_GONE = "HR001"
+PARTITION_IS_GONE = "HR002"
+ENTRY_IS_GONE = "HR003"
+READY_IS_GONE = "HR004"
+
+FIRST_SLICE = PartitionId(0)
+
+
+class BrokenProtocolError(Exception):
+    """A write that the protocol makes impossible; ``sqlstate`` is what PostgreSQL's functions raise for it."""
+
+    def __init__(self, sqlstate: str, message: str) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRow:
+    """What is stored of a subscription, and what its code declared last."""
+
+    stored: Subscription
+    declared: Declaration
+    streak: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CursorRow:
+    """How far a run is routed; ``sweep`` is the last partition id that idle removal looked at."""
+
+    position: Position
+    boot_target: Position
+    routed: int = 0
+    activated: int = 0
+    created: int = 0
+    sweep: PartitionId = FIRST_SLICE
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One key of one run."""
+
+    id: PartitionId
+    run: Run
+    key: PartitionKey
+    position: Position
+    touched_at: datetime
+    hold: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyRow:
+    """A partition with inbox entries. ``due_at`` None is for ever; ``turn`` orders equal times."""
+
+    part: PartitionId
+    run: Run
+    backlog: int
+    first_pos: Position
+    due_at: datetime | None
+    turn: int
+    lease: LeaseId | None = None
+    attempts: int = 0
+    takeovers: int = 0
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether a claim may take it."""
+        return self.lease is None and self.due_at is not None and self.due_at <= now
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """The right of one worker to a claim group; the row's existence is the fence."""
+
+    id: LeaseId
+    run: Run
+    purpose: str
+    owner: UUID
+    worker: str
+    parts: int
+    events: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRow:
+    """Why and since when a key fails."""
+
+    part: PartitionId
+    run: Run
+    position: Position
+    state: FailureState
+    attempts: int
+    failure_class: str
+    error_type: str
+    error: str
+    first_failed_at: datetime
+    failed_at: datetime
+    next_retry_at: datetime | None
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountersRow:
+    """What one slot of a run counted."""
+
+    handled: int = 0
+    drained: int = 0
+    skipped: int = 0
+    parked: int = 0
+    busy_us: int = 0
+
+    def plus(self, other: "CountersRow") -> "CountersRow":
+        """Add up."""
+        return CountersRow(
+            self.handled + other.handled,
+            self.drained + other.drained,
+            self.skipped + other.skipped,
+            self.parked + other.parked,
+            self.busy_us + other.busy_us,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """The last beat of a worker."""
+
+    beat: Beat
+    beat_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """Who did what, and why."""
+
+    at: datetime
+    who: str
+    verb: str
+    subscription: str
+    key: PartitionKey | None
+    position: Position | None
+    why: str
+
+
+class MemoryStore:
+    """All tables, the clock and the sequences; ports are thin views of it.
+
+    ``is_available = False`` makes every call of every port raise Unavailable, as a database that is
+    down does. ``respond`` answers what handlers read; ``executed`` are their statements that were
+    committed. Tables may be read freely in tests; they are written by ports only.
+    """
+
+    def __init__(self, clock: Clock | None = None, respond: Responder | None = None) -> None:
+        self.clock: Clock = clock or ManualClock()
+        self.respond = respond
+        self.executed: list[Statement] = []
+        self.is_available = True
+        self.journal = Journal()
+        self.log = EventLog()
+        self.subscriptions: Table[str, SubscriptionRow] = Table(self.journal)
+        self.cursors: Table[Run, CursorRow] = Table(self.journal)
+        self.partitions: Table[PartitionId, PartitionRow] = Table(self.journal)
+        self.keys: Table[tuple[Run, PartitionKey], PartitionId] = Table(self.journal)
+        self.inbox: Table[PartitionId, tuple[Position, ...]] = Table(self.journal)
+        self.ready: Table[PartitionId, ReadyRow] = Table(self.journal)
+        self.leases: Table[LeaseId, LeaseRow] = Table(self.journal)
+        self.failures: Table[PartitionId, FailureRow] = Table(self.journal)
+        self.counters: Table[tuple[Run, int], CountersRow] = Table(self.journal)
+        self.workers: Table[UUID, WorkerRow] = Table(self.journal)
+        self.audit: list[AuditRow] = []
+        self._sequences: Counter[str] = Counter()
+        self._cursors_taken: set[Run] = set()
+        self._leases_in_use: list[tuple[LeaseId, Callable[[], bool]]] = []
+        self._lease_freed = asyncio.Event()
+
+    async def round_trip(self) -> None:
+        """Let others run, as any statement does.
+
+        Raises:
+            Unavailable: the store was switched off.
+
+        """
+        await asyncio.sleep(0)
+        if not self.is_available:
+            raise Unavailable("the in-memory store is switched off: set is_available to True")
+
+    def now(self) -> datetime:
+        """Return the one time of the store."""
+        return self.clock.now()
+
+    def later(self, seconds: float) -> datetime:
+        """Return the time in ``seconds``."""
+        return self.now() + timedelta(seconds=seconds)
+
+    def next_of(self, sequence: str) -> int:
+        """Draw the next number; like a sequence it is never given back."""
+        self._sequences[sequence] += 1
+        return self._sequences[sequence]
+
+    def subscription_of(self, run: Run) -> SubscriptionRow | None:
+        """Return the subscription whose present run this is."""
+        return next((row for row in self.subscriptions.values() if row.stored.run == run), None)
+
+    def is_running(self, run: Run) -> bool:
+        """Whether the run's subscription is booting or active."""
+        row = self.subscription_of(run)
+        return row is not None and row.stored.status.is_running
+
+    def ready_of(self, run: Run) -> list[ReadyRow]:
+        """Return the ready rows of a run, by partition."""
+        return sorted((row for row in self.ready.values() if row.run == run), key=lambda row: row.part)
+
+    def leased_by(self, lease: LeaseId) -> list[ReadyRow]:
+        """Return the ready rows that a lease holds, by partition."""
+        return sorted((row for row in self.ready.values() if row.lease == lease), key=lambda row: row.part)
+
+    def set_due(self, row: ReadyRow, due_at: datetime | None, **changes: object) -> None:
+        """Give a ready row a new due time, behind everything that was due at the same time before it."""
+        self.ready.put(row.part, replace(row, due_at=due_at, turn=self.next_of("turn"), **changes))  # type: ignore[arg-type]
+
+    def count(self, run: Run, slot: int, counted: CountersRow) -> None:
+        """Add to the counters of a run."""
+        self.counters.put((run, slot), self.counters.get((run, slot), CountersRow()).plus(counted))
+
+    def make_partition(self, run: Run, key: PartitionKey, position: Position = START) -> PartitionRow:
+        """Create the partition of a key that has none."""
+        row = PartitionRow(PartitionId(self.next_of("partitions")), run, key, position, self.now())
+        self.partitions.put(row.id, row)
+        self.keys.put((run, key), row.id)
+        return row
+
+    def drop_partition(self, row: PartitionRow) -> None:
+        """Remove a partition."""
+        self.partitions.drop(row.id)
+        self.keys.drop((row.run, row.key))
+
+    @contextmanager
+    def cursor_taken(self, run: Run) -> Iterator[None]:
+        """Hold the cursor of a run as another router or a command would."""
+        self._cursors_taken.add(run)
+        try:
+            yield
+        finally:
+            self._cursors_taken.discard(run)
+
+    def is_cursor_taken(self, run: Run) -> bool:
+        """Whether somebody else holds the cursor of the run."""
+        return run in self._cursors_taken
+
+    @contextmanager
+    def lease_in_use(self, lease: LeaseId, is_open: Callable[[], bool]) -> Iterator[None]:
+        """Hold the fence while ``is_open()``, at most to the end of the block: nobody can delete the lease."""
+        entry = (lease, is_open)
+        self._leases_in_use.append(entry)
+        try:
+            yield
+        finally:
+            self._leases_in_use.remove(entry)
+            self._lease_freed.set()
+
+    def is_lease_in_use(self, lease: LeaseId) -> bool:
+        """Whether a transaction with that lease is open."""
+        return any(found == lease and is_open() for found, is_open in self._leases_in_use)
+
+    async def wait_for_lease(self, lease: LeaseId) -> None:
+        """Wait until no transaction holds the lease."""
+        while self.is_lease_in_use(lease):
+            self._lease_freed.clear()
+            await self._lease_freed.wait()
