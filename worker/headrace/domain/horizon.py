@@ -99,14 +99,19 @@ class HorizonTracker:
         self._previous = None
         self._line = START
 
+    def starts_with(self, probe: HorizonProbe) -> bool:
+        """Tell whether this probe is a start: the first one, or the server was started again or went back."""
+        previous = self._previous
+        return previous is None or probe.server != previous.server or probe.sequence < previous.sequence
+
     def observe(self, probe: HorizonProbe, base: Position, now: float) -> Horizon:
         """Take the next probe and return the horizon.
 
         ``base`` is a position at or below which everything is known to be final (the position of a
-        row that some reader has stored); it only matters for holders met at a start. ``now`` is any
+        row that some reader has stored); it only matters where the probe is a start. ``now`` is any
         rising number of seconds.
         """
-        if self._previous is not None and self._went_back(self._previous, probe):
+        if self.starts_with(probe):
             self.forget()
         known = self._floors
         self._floors = {}
@@ -140,10 +145,6 @@ class HorizonTracker:
             if entry.unknown:
                 entry.floor = max(entry.floor, min(contiguous, probe.sequence))
         return self._horizon(probe)
-
-    @staticmethod
-    def _went_back(previous: HorizonProbe, probe: HorizonProbe) -> bool:
-        return probe.server != previous.server or probe.sequence < previous.sequence
 
     @staticmethod
     def _known(known: Mapping[Holder, _Floor], holder: Holder) -> _Floor | None:

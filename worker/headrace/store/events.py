@@ -87,16 +87,41 @@ class PostgresEvents:
         if not 0 < limit < _MAX_LIMIT:
             raise UsageError(f"limit must be from 1 to {_MAX_LIMIT - 1}, not {limit}")
         async with self._database.session() as session:
-            rows = await session.fetch(
-                self._read_query(session, wanted),
-                after,
-                LAST_POSITION if upto is None else upto,
-                _array(wanted.types),
-                _array(wanted.streams),
-                _array(wanted.tags or None),
-                limit + 1,
-                max_bytes,
-            )
+            return await self._page(session, after, upto, wanted, limit, max_bytes)
+
+    async def read_for_append(
+        self, tags: Sequence[str], types: Sequence[str] | None = None
+    ) -> tuple[tuple[Event[Any], ...], AppendCondition]:
+        """Return all events with every one of ``tags`` (of ``types``), and the condition that none was added since.
+
+        The lock of that condition is taken first: open appends of such events have ended then, and
+        later ones draw higher positions, so nothing can appear below what is read.
+        """
+        arguments = _condition_arguments(AppendCondition(tags, START, types))
+        wanted = EventFilter(None if types is None else tuple(types), None, tuple(tags))
+        events: list[Event[Any]] = []
+        async with self._database.session() as session, session.transaction():
+            await session.execute(self._own("lock_condition"), arguments[0])
+            after, more = START, True
+            while more:
+                page = await self._page(session, after, None, wanted, PAGE_EVENTS, PAGE_BYTES)
+                events.extend(page.events)
+                after, more = page.last, page.more
+        return tuple(events), AppendCondition(tags, after, types)
+
+    async def _page(
+        self, session: Session, after: Position, upto: Position | None, wanted: EventFilter, limit: int, max_bytes: int
+    ) -> Page:
+        rows = await session.fetch(
+            self._read_query(session, wanted),
+            after,
+            LAST_POSITION if upto is None else upto,
+            _array(wanted.types),
+            _array(wanted.streams),
+            _array(wanted.tags or None),
+            limit + 1,
+            max_bytes,
+        )
         events = tuple(event_of(row) for row in rows if row["position"] is not None)
         more = rows[0]["found"] > len(events)
         last = events[-1].position if more else Position(rows[0]["last_row"] or after)

@@ -66,6 +66,10 @@ select a.first, a.last, a.streams, a.versions
   from headrace.append_v1($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::uuid[], $7::timestamptz[],
                           $8::text[], $9::int[], $10::text[], $11::text[], $12::bigint) a;
 
+-- name: lock_condition
+-- What an append with this condition would lock: see docs/decisions/0002.
+select headrace.lock_tags_v1(null, $1::text[]);
+
 -- name: import_events
 -- A chunk of an import; events that are stored already are passed over.
 select headrace.import_v1($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::uuid[], $7::timestamptz[]);
