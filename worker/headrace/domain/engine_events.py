@@ -64,6 +64,14 @@ class GroupRolledBack(EngineEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class GroupAbandoned(EngineEvent):
+    """A group ended in an error that is no key's; its lease is given back and its keys are due again."""
+
+    lease: LeaseId
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeyFailed(EngineEvent):
     """A key failed at an event; state as in the failures table, delay in seconds (None: waits for a person)."""
 

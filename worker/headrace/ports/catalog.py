@@ -14,19 +14,28 @@ from headrace.domain.subscription import Declaration, ErrorClass, Subscription
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """How far a subscription is: routed to, everything handled up to, and what stands in the way.
+    """How far a subscription is, and what is left to do.
 
-    ``handled``: every wanted event at or below it is handled (a parked key holds it back).
-    ``blocked``: lowest position of a key that will not move by itself soon, with its key.
+    ``position``: routed (unpartitioned: handled) up to here. ``behind``: an event row lies above it,
+    at or below the line that was asked for. ``low``: the lowest routed position that is not handled,
+    parked keys included; None when the inbox is empty. ``due``, ``leased``, ``backing_off``: whether
+    keys are waiting for a lane, in the hands of one, or for their next retry. ``parked``: the lowest
+    position of a key that is parked, held or waits for a person, with its key.
     """
 
     position: Position
-    handled: Position
-    inboxed: int
-    leased: bool
-    blocked: Position | None = None
-    blocked_key: PartitionKey | None = None
-    due_later: bool = False
+    behind: bool
+    low: Position | None = None
+    due: bool = False
+    leased: bool = False
+    backing_off: bool = False
+    parked: Position | None = None
+    parked_key: PartitionKey | None = None
+
+    @property
+    def handled(self) -> Position:
+        """Every wanted event at or below this position is handled."""
+        return self.position if self.low is None else Position(min(self.low - 1, self.position))
 
 
 class Catalog(Protocol):
@@ -71,6 +80,10 @@ class Catalog(Protocol):
         """Hold the one set-up lease of a subscription; False when somebody else has it."""
         ...
 
-    async def caught_up(self, run: Run) -> Caught:
-        """Tell how far a subscription is, in one probe."""
+    async def caught_up(self, run: Run, line: Position, key: PartitionKey | None = None) -> Caught:
+        """Tell how far a subscription is with respect to ``line``, in one statement of index probes.
+
+        With ``key`` the answer is about that partition alone (one that does not exist has nothing left).
+        The one ready row of an unpartitioned run counts as due only when it is behind.
+        """
         ...

@@ -29,7 +29,10 @@ class RouteOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BadKey:
-    """The event before which the cursor stopped, because it has no usable key."""
+    """The event before which the cursor stopped, because it has no usable key.
+
+    ``problem`` is a sentence for people that names position, type and fix.
+    """
 
     position: Position
     type: str

@@ -1,0 +1,74 @@
+"""Has a subscription arrived? The questions of ``wait``, ``--until-caught-up`` and a run's result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.domain.errors import NotFinished, NotFound
+from headrace.domain.ids import PartitionKey, Position
+from headrace.domain.subscription import Status
+from headrace.engine.horizon import HorizonService
+from headrace.engine.tracked import Ports, Tracked
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How the subscriptions of an engine stand together.
+
+    ``pending``: work that moves by itself is left (due, leased or backing off), or events are not
+    routed yet. ``locked``: all that is left is leased. ``blocked``: what waits for a person.
+    """
+
+    pending: bool
+    locked: bool
+    blocked: tuple[str, ...]
+
+
+async def look(ports: Ports, tracked: Sequence[Tracked], line: Position) -> Arrival:
+    """Look at all subscriptions once, two statements each."""
+    pending, free, leased, blocked = False, False, False, []
+    for one in tracked:
+        (due,) = await ports.work.due([one.run])
+        one.take_status(Status(due.status), due.epoch)
+        if not one.stored.status.is_running:
+            blocked.append(f"{one.name} is {one.stored.status}")
+            continue
+        caught = await ports.catalog.caught_up(one.run, line)
+        pending = pending or caught.behind or caught.due or caught.leased or caught.backing_off
+        free = free or caught.due or (caught.behind and not caught.leased)
+        leased = leased or caught.leased
+        if caught.parked is not None:
+            blocked.append(f"{one.name}#{caught.parked_key or ''} is parked or held at position {caught.parked}")
+    return Arrival(pending, pending and leased and not free, tuple(blocked))
+
+
+async def wait_for(
+    ports: Ports, horizon: HorizonService, name: str, position: Position | None, timeout: float | None,
+    key: str | None = None,
+) -> None:  # fmt: skip
+    """Wait until everything up to ``position`` (the present horizon when None) is handled.
+
+    Raises:
+        NotFinished: ``timeout`` seconds went by; the message names what stands in the way.
+        NotFound: there is no such subscription.
+
+    """
+    found = await ports.catalog.find([name])
+    if not found:
+        raise NotFound(f"there is no subscription {name!r}; see headrace status")
+    target = position if position is not None else (await horizon.refresh()).line
+    given_up_at = None if timeout is None else ports.clock.monotonic() + timeout
+    partition = None if key is None else PartitionKey(key)
+    while True:
+        caught = await ports.catalog.caught_up(found[0].run, target, partition)
+        arrived = not caught.behind and (caught.low is None or caught.low > target)
+        # A position beyond the last event has not been reached before something is there.
+        if arrived and (position is None or caught.position >= target):
+            return
+        if given_up_at is not None and ports.clock.monotonic() >= given_up_at:
+            where = f"handled up to {caught.handled}, routed up to {caught.position}"
+            if caught.parked is not None:
+                where += f"; key {str(caught.parked_key)!r} is parked or held at {caught.parked}"
+            raise NotFinished(f"{name} has not reached position {target} in {timeout:g} s: {where}")
+        await ports.clock.sleep(POLL_SECONDS)

@@ -1,0 +1,260 @@
+"""A lane: claims a group, loads it, has it handled and flushed, and claims the next one meanwhile.
+
+A lane knows no partition of its own: whatever is due may be claimed by any lane of any worker. It
+never dies of what it works on: an outage or a lost lease ends the group, not the lane.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from headrace.domain.engine_events import (
+    Claimed,
+    DatabaseLost,
+    EventsVanished,
+    Flushed,
+    GroupAbandoned,
+    KeyFailed,
+    KeysHeld,
+    LeaseWasLost,
+    LossReason,
+)
+from headrace.domain.errors import LeaseLost, TransactionAborted, Unavailable
+from headrace.domain.ids import LeaseId, Position, Run
+from headrace.engine.assignment import Assignment
+from headrace.engine.judging import TAKEOVER_LIMIT, fatal
+from headrace.engine.leases import NotRenewed
+from headrace.engine.progress import Done
+from headrace.engine.tracked import Shared, Tracked
+from headrace.engine.wake import Wake
+from headrace.ports.work import ClaimGroup, ClaimRequest, Flush, FlushMode, Loaded
+
+UNFENCED_SECONDS = 60.0
+"""How long claim, load and release may take before their lane no longer counts as alive."""
+
+OUTAGE_SECONDS = 1.0
+"""Pause of a lane after the database did not answer."""
+
+
+class Handling(Protocol):
+    """Handles and flushes one group: projecting or reacting."""
+
+    async def handle(self, assignment: Assignment) -> None:
+        """Handle a group to its end."""
+        ...
+
+
+Line = Callable[[], Position]
+"""Returns the newest known horizon."""
+
+
+class Lane:
+    """One lane of a worker."""
+
+    def __init__(
+        self, number: int, shared: Shared, wake: Wake, tracked: Sequence[Tracked], line: Line,
+        handling: Callable[[Tracked], Handling], remaining: Callable[[], int | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Take its number, the shared state, and what to work on; ``remaining`` bounds a limited run."""
+        self._number = number
+        self._shared = shared
+        self._wake = wake
+        self._tracked: dict[Run, Tracked] = {t.run: t for t in tracked}
+        self._line = line
+        self._handling = handling
+        self._remaining = remaining
+        self._work = shared.ports.work
+        self._book = shared.book
+        self._clock = shared.ports.clock
+
+    async def run(self, *, until_idle: bool = False) -> None:
+        """Work until draining, or until nothing is due when ``until_idle``."""
+        ahead: asyncio.Task[Assignment | None] | None = None
+        try:
+            while not self._shared.draining:
+                assignment = await ahead if ahead is not None else await self._next()
+                ahead = None
+                if assignment is None:
+                    if until_idle and not self._wake.marked():
+                        return
+                    await self._wake.wait_marked(self._shared.options.poll_max)
+                    continue
+                if assignment.tracked.pace.may_prefetch and self._wake.marked() and not self._shared.draining:
+                    ahead = asyncio.create_task(self._next(), name=f"lane-{self._number}-ahead")
+                await self._handle(assignment)
+        finally:
+            if ahead is not None:
+                await self._give_back_ahead(ahead)
+
+    async def _give_back_ahead(self, ahead: "asyncio.Task[Assignment | None]") -> None:
+        assignment = await ahead
+        if assignment is not None:
+            await self._release(assignment.lease)
+
+    async def _next(self) -> Assignment | None:
+        """Claim and load the next group of any marked run; None when nothing could be had."""
+        try:
+            for run, seen in self._wake.marked():
+                if self._shared.draining or self._remaining() == 0:
+                    return None
+                tracked = self._tracked.get(run)
+                if tracked is None:
+                    self._wake.clear(run, seen)
+                    continue
+                group = await self._claim(tracked)
+                if group is None:
+                    self._wake.clear(run, seen)
+                    continue
+                self._wake.served(run)
+                assignment = await self._load(tracked, group)
+                if assignment is not None:
+                    return assignment
+        except TransactionAborted:
+            return None
+        except Unavailable as error:
+            await self._pause(error)
+        return None
+
+    async def _claim(self, tracked: Tracked) -> ClaimGroup | None:
+        shared, options = self._shared, self._shared.options
+        lease = shared.ports.randomness.lease_id()
+        portion = tracked.pace.portion(self._remaining())
+        request = ClaimRequest(
+            tracked.run, lease, shared.lanes_of(tracked.name), min(portion.parts, tracked.max_parts),
+            portion.events, portion.floor, options.lease_seconds,
+        )  # fmt: skip
+        sent_at = self._clock.monotonic()
+        # In the book before the claim is sent: whatever becomes of the answer, the lease is given back.
+        self._book.add(lease, tracked.name, sent_at, options.lease_seconds, UNFENCED_SECONDS)
+        group: ClaimGroup | None = None
+        try:
+            if tracked.partitioned:
+                group = await self._work.claim(request)
+            else:
+                group = await self._work.claim_log(request, self._line())
+        except BaseException:
+            self._book.drop(lease)
+            raise
+        if group is None:
+            self._book.remove(lease)
+            return None
+        backlog = sum(part.backlog for part in group.parts)
+        self._notice(Claimed(tracked.name, self._number, lease, len(group.parts), backlog))
+        return group
+
+    async def _load(self, tracked: Tracked, group: ClaimGroup) -> Assignment | None:
+        options = self._shared.options
+        portion = tracked.pace.portion(self._remaining())
+        limit = min(tracked.bound.limit, portion.events)
+        try:
+            if tracked.partitioned:
+                loaded = await self._work.load(group, limit, portion.events, options.max_bytes)
+            else:
+                loaded = await self._work.load_log(
+                    group, tracked.bound.wanted, self._line(), limit, options.max_bytes
+                )
+            assignment = Assignment(tracked, group, loaded, self._number)
+            if loaded.held:
+                self._notice(KeysHeld(tracked.name, await self._work.hold(group.lease, loaded.held)))
+            assignment = await self._without_fatal(assignment)
+        except LeaseLost:
+            self._lost(tracked, group.lease, LossReason.FENCE)
+            return None
+        except BaseException:
+            self._book.drop(group.lease)
+            raise
+        if loaded.standing or not assignment.partitions:
+            await self._release(group.lease)
+            return None
+        size = sum(len(e.raw_data) for p in assignment.partitions for e in p.events)
+        tracked.pace.observe_bytes(assignment.events, size)
+        return assignment
+
+    async def _without_fatal(self, assignment: Assignment) -> Assignment:
+        """Set aside keys that several owners died with, before they are handled once more."""
+        left = []
+        for partition in assignment.partitions:
+            if partition.takeovers < TAKEOVER_LIMIT:
+                left.append(partition)
+                continue
+            failure = fatal(assignment, partition)
+            attempts = await self._work.fail(failure)
+            self._notice(
+                KeyFailed(
+                    assignment.tracked.name, partition.key, failure.position, "", failure.state, attempts, None,
+                    failure.error,
+                )  # fmt: skip
+            )
+        if len(left) == len(assignment.partitions):
+            return assignment
+        loaded = Loaded(tuple(left), assignment.loaded.held, assignment.loaded.standing)
+        return Assignment(assignment.tracked, assignment.group, loaded, assignment.lane)
+
+    async def _handle(self, assignment: Assignment) -> None:
+        tracked, lease = assignment.tracked, assignment.lease
+        for partition in assignment.partitions:
+            if partition.vanished:
+                first, last = min(partition.vanished), max(partition.vanished)
+                self._notice(EventsVanished(tracked.name, partition.key, first, last, len(partition.vanished)))
+        try:
+            self._book.require(lease)
+            if assignment.events == 0:
+                await self._flush_empty(assignment)
+            else:
+                await self._handling(tracked).handle(assignment)
+        except LeaseLost as error:
+            self._lost(tracked, lease, _reason(error))
+        except (Unavailable, TransactionAborted) as error:
+            if not self._book.is_mine(lease):
+                # The server ended the session of a group whose time had run out.
+                self._lost(tracked, lease, LossReason.SESSION)
+                return
+            self._book.drop(lease)
+            if isinstance(error, Unavailable):
+                await self._pause(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the lane goes on with other keys
+            self._book.drop(lease)
+            self._notice(GroupAbandoned(tracked.name, lease, f"{type(error).__name__}: {error}"))
+            await self._clock.sleep(OUTAGE_SECONDS)
+        except BaseException:
+            self._book.drop(lease)
+            raise
+
+    async def _flush_empty(self, assignment: Assignment) -> None:
+        """Move an unpartitioned subscription over events that it does not want, or pass vanished ones."""
+        tracked = assignment.tracked
+        progress = Done(assignment.partitions, partitioned=tracked.partitioned).take()
+        self._book.ending(assignment.lease)
+        flush = Flush(
+            assignment.group.run, assignment.lease, FlushMode.END, progress, 0.0, self._number, tracked.partitioned
+        )
+        await self._work.flush(flush)
+        self._book.remove(assignment.lease)
+        self._notice(Flushed(tracked.name, self._number, assignment.lease, 0, len(progress), 0.0))
+
+    async def _release(self, lease: LeaseId) -> None:
+        self._book.ending(lease)
+        try:
+            await self._work.release([lease])
+        except (Unavailable, TransactionAborted):
+            self._book.drop(lease)
+        else:
+            self._book.remove(lease)
+
+    def _lost(self, tracked: Tracked, lease: LeaseId, reason: LossReason) -> None:
+        self._book.remove(lease)
+        self._notice(LeaseWasLost(tracked.name, lease, reason))
+
+    async def _pause(self, error: Exception) -> None:
+        self._notice(DatabaseLost("", str(error), OUTAGE_SECONDS))
+        await self._clock.sleep(OUTAGE_SECONDS)
+
+    def _notice(self, event: Any) -> None:
+        self._shared.ports.observer.notice(event)
+
+
+def _reason(error: LeaseLost) -> LossReason:
+    if not isinstance(error, NotRenewed):
+        return LossReason.FENCE
+    # Raised while another error was being looked at: the server had ended the session.
+    return LossReason.RENEWAL if error.__context__ is None else LossReason.SESSION

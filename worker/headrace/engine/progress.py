@@ -1,0 +1,77 @@
+"""From handled events to what a flush writes. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headrace.domain.ids import PartitionId, Position
+from headrace.ports.work import LoadedPartition, Progress
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition: what is handled of it, and how much of that has been taken for a flush."""
+
+    loaded: LoadedPartition
+    position: Position
+    unpassed: list[Position]
+    handled: list[Position] = field(default_factory=list)
+    taken: int = 0
+
+    @property
+    def whole(self) -> bool:
+        return len(self.handled) == len(self.loaded.events)
+
+    def take(self, *, partitioned: bool) -> Progress | None:
+        new = self.handled[self.taken :]
+        last = self.handled[-1] if self.handled else self.position
+        if partitioned:
+            passed = [v for v in self.unpassed if self.whole or v < last]
+            self.unpassed = self.unpassed[len(passed) :]
+        else:
+            passed = []
+            last = self.loaded.to if self.whole else last
+        to = max([last, *passed], default=last)
+        if to <= self.position:
+            return None
+        made = Progress(
+            self.loaded.part, to, tuple(new + passed), len(passed), self.loaded.attempts > 0, self.position
+        )
+        self.taken, self.position = len(self.handled), to
+        return made
+
+
+class Done:
+    """Which loaded events of a group have been handled, and which of these no flush has written yet.
+
+    Vanished positions below the last handled one, or all of them once everything loaded is handled,
+    count as passed: their events can never be handled.
+    """
+
+    def __init__(self, partitions: Iterable[LoadedPartition], *, partitioned: bool) -> None:
+        """Start with nothing handled."""
+        self._partitioned = partitioned
+        self._parts: dict[PartitionId, _Part] = {
+            p.part: _Part(p, p.position, sorted(p.vanished)) for p in sorted(partitions, key=lambda p: p.part)
+        }
+        self.count = 0
+        self.unflushed = 0
+
+    def add(self, partition: LoadedPartition, position: Position) -> None:
+        """Note one handled event; events of a partition come in position order."""
+        self._parts[partition.part].handled.append(position)
+        self.count += 1
+        self.unflushed += 1
+
+    def handled(self, partition: LoadedPartition) -> int:
+        """Return how many events of one partition are handled."""
+        return len(self._parts[partition.part].handled)
+
+    def close(self, partition: LoadedPartition) -> None:
+        """Leave a partition out of all later flushes: it has left the group."""
+        del self._parts[partition.part]
+
+    def take(self) -> tuple[Progress, ...]:
+        """Return what the next flush has to write, in partition order; each event is given out once."""
+        self.unflushed = 0
+        made = (part.take(partitioned=self._partitioned) for part in self._parts.values())
+        return tuple(p for p in made if p is not None)

@@ -1,0 +1,82 @@
+"""A subscription as one running engine sees it, and what all duties of an engine share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.domain.ids import PartitionKey, Run
+from headrace.domain.subscription import Status, Subscription
+from headrace.engine.leases import LeaseBook
+from headrace.engine.options import EngineOptions
+from headrace.engine.pacing import Pace
+from headrace.ports.clock import Clock, Randomness
+from headrace.ports.events import EventReader
+from headrace.ports.catalog import Catalog
+from headrace.ports.hooks import Hooks
+from headrace.ports.observer import Observer
+from headrace.ports.routing import Routing
+from headrace.ports.subscribers import BoundSubscriber, Context
+from headrace.ports.work import LoadedPartition, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything the engine talks to."""
+
+    reader: EventReader
+    routing: Routing
+    work: Work
+    catalog: Catalog
+    hooks: Hooks
+    clock: Clock
+    randomness: Randomness
+    observer: Observer
+
+
+@dataclass(slots=True)
+class Tracked:
+    """One subscription: its code, its stored row as last seen, and how fast it goes here."""
+
+    bound: BoundSubscriber
+    stored: Subscription
+    pace: Pace
+    timeout: float
+    max_parts: int
+
+    @property
+    def name(self) -> str:
+        """The subscription's name."""
+        return self.bound.name
+
+    @property
+    def run(self) -> Run:
+        """The run that is being worked on."""
+        return self.stored.run
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether keys are kept apart, or the whole log is handled in order."""
+        return self.stored.partitioned
+
+    def take_status(self, status: Status, epoch: int) -> None:
+        """Note what the database says; commands and other workers change it."""
+        if epoch != self.stored.epoch or status is not self.stored.status:
+            self.stored = replace(self.stored, status=status, epoch=epoch)
+
+    def context(self, partition: LoadedPartition) -> Context:
+        """Return what handlers of this partition may know of their call."""
+        return Context(self.name, PartitionKey(partition.key), attempt=partition.attempts)
+
+
+@dataclass(slots=True)
+class Shared:
+    """State that the duties of one engine share; the census is replaced whole, never changed."""
+
+    options: EngineOptions
+    ports: Ports
+    book: LeaseBook
+    census: Mapping[str, int] = field(default_factory=dict)
+    draining: bool = False
+
+    def lanes_of(self, name: str) -> int:
+        """Return how many live lanes work on a subscription, at least this process's own."""
+        return max(self.census.get(name, 0), self.options.lanes, 1)
