@@ -42,9 +42,7 @@ class BlockingConnection:
         """Run one statement for each sequence of arguments."""
         return self._wait(self._connection.executemany(command, args, timeout=timeout))
 
-    def fetch(
-        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
-    ) -> Any:
+    def fetch(self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None) -> Any:
         """Run a query and return its rows."""
         return self._wait(self._connection.fetch(query, *args, timeout=timeout, record_class=record_class))
 
@@ -79,8 +77,9 @@ class Caller:
             HandlerTimeout: it took longer; whatever the handler raises passes unchanged.
 
         """
+        bound = asyncio.timeout(timeout)
         try:
-            async with asyncio.timeout(timeout) as bound:
+            async with bound:
                 if handler.is_async:
                     await handler.call(values)
                 else:
@@ -97,7 +96,7 @@ class Caller:
         blocking = None
         if values.connection is not None:
             blocking = BlockingConnection(values.connection, loop)
-            values.connection = blocking  # type: ignore[assignment]  # same names, blocking
+            values.connection = blocking
         context = contextvars.copy_context()
         try:
             await loop.run_in_executor(self._executor, context.run, handler.call, values)

@@ -43,12 +43,11 @@ def steps(tracked: Tracked, partitions: Iterable[LoadedPartition], *, single: bo
             if wanted is not None:
                 run.append((partition, event))
                 batch = wanted
+            elif batch is not None:
+                # Nobody wants this event: it rides along, so that it is counted with its run.
+                run.append((partition, event))
             else:
-                if batch is not None:
-                    # Nobody wants this event: it rides along, so that it is counted with its run.
-                    run.append((partition, event))
-                else:
-                    yield Step(((partition, event),), None, handlers)
+                yield Step(((partition, event),), None, handlers)
     if batch is not None:
         yield Step(tuple(run), batch)
 

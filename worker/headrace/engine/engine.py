@@ -58,9 +58,7 @@ class Engine:
         ready = self._started and not self._shared.draining and not reasons
         return Health(self._started, self._ended is None, ready, self._shared.draining, tuple(reasons))
 
-    def select(
-        self, names: Sequence[str] | None = None, groups: Sequence[str] | None = None
-    ) -> list[BoundSubscriber]:
+    def select(self, names: Sequence[str] | None = None, groups: Sequence[str] | None = None) -> list[BoundSubscriber]:
         """Return the named subscribers, or those of the groups; all when neither is given.
 
         Raises:
@@ -175,9 +173,12 @@ class Engine:
             await asyncio.gather(*duties, watch, stopping, return_exceptions=True)
 
     async def _drain(
-        self, duties: "list[asyncio.Task[Any]]", watch: "asyncio.Task[Arrival]", stopping: "asyncio.Task[bool]",
+        self,
+        duties: "list[asyncio.Task[Any]]",
+        watch: "asyncio.Task[Arrival]",
+        stopping: "asyncio.Task[bool]",
         wake: Wake,
-    ) -> Arrival:  # fmt: skip
+    ) -> Arrival:
         self._shared.draining = True
         wake.stir()
         self._listening.notice(Draining("", len(self._shared.book.held())))
@@ -272,9 +273,14 @@ class Engine:
     def _lanes(self, tracked: Sequence[Tracked], wake: Wake, remaining: Any) -> list[Lane]:
         return [
             Lane(
-                number, self._shared, wake, tracked, self._line, self._handling,
+                number,
+                self._shared,
+                wake,
+                tracked,
+                self._line,
+                self._handling,
                 remaining if remaining is not None else lambda: None,
-            )  # fmt: skip
+            )
             for number in range(self._shared.options.lanes)
         ]
 

@@ -52,9 +52,15 @@ class Lane:
     """One lane of a worker."""
 
     def __init__(
-        self, number: int, shared: Shared, wake: Wake, tracked: Sequence[Tracked], line: Line,
-        handling: Callable[[Tracked], Handling], remaining: Callable[[], int | None] = lambda: None,
-    ) -> None:  # fmt: skip
+        self,
+        number: int,
+        shared: Shared,
+        wake: Wake,
+        tracked: Sequence[Tracked],
+        line: Line,
+        handling: Callable[[Tracked], Handling],
+        remaining: Callable[[], int | None] = lambda: None,
+    ) -> None:
         """Take its number, the shared state, and what to work on; ``remaining`` bounds a limited run."""
         self._number = number
         self._shared = shared
@@ -120,9 +126,14 @@ class Lane:
         lease = shared.ports.randomness.lease_id()
         portion = tracked.pace.portion(self._remaining())
         request = ClaimRequest(
-            tracked.run, lease, shared.lanes_of(tracked.name), min(portion.parts, tracked.max_parts),
-            portion.events, portion.floor, options.lease_seconds,
-        )  # fmt: skip
+            tracked.run,
+            lease,
+            shared.lanes_of(tracked.name),
+            min(portion.parts, tracked.max_parts),
+            portion.events,
+            portion.floor,
+            options.lease_seconds,
+        )
         sent_at = self._clock.monotonic()
         # In the book before the claim is sent: whatever becomes of the answer, the lease is given back.
         self._book.add(lease, tracked.name, sent_at, options.lease_seconds, UNFENCED_SECONDS)
@@ -150,9 +161,7 @@ class Lane:
             if tracked.partitioned:
                 loaded = await self._work.load(group, limit, portion.events, options.max_bytes)
             else:
-                loaded = await self._work.load_log(
-                    group, tracked.bound.wanted, self._line(), limit, options.max_bytes
-                )
+                loaded = await self._work.load_log(group, tracked.bound.wanted, self._line(), limit, options.max_bytes)
             assignment = Assignment(tracked, group, loaded, self._number)
             if loaded.held:
                 self._notice(KeysHeld(tracked.name, await self._work.hold(group.lease, loaded.held)))
@@ -181,9 +190,15 @@ class Lane:
             attempts = await self._work.fail(failure)
             self._notice(
                 KeyFailed(
-                    assignment.tracked.name, partition.key, failure.position, "", failure.state, attempts, None,
+                    assignment.tracked.name,
+                    partition.key,
+                    failure.position,
+                    "",
+                    failure.state,
+                    attempts,
+                    None,
                     failure.error,
-                )  # fmt: skip
+                )
             )
         if len(left) == len(assignment.partitions):
             return assignment

@@ -94,7 +94,9 @@ class LeaseBook:
         with self._lock:
             return [h.id for h in self._held.values() if not h.lost and h.vouched_until >= now]
 
-    def renewed(self, sent: Sequence[LeaseId], back: Collection[LeaseId], sent_at: float, ttl: float) -> list[HeldLease]:
+    def renewed(
+        self, sent: Sequence[LeaseId], back: Collection[LeaseId], sent_at: float, ttl: float
+    ) -> list[HeldLease]:
         """Take in the answer to a renewal; returns the leases that are found lost.
 
         A lease that is being ended may be missing from the answer because its own flush has the

@@ -77,10 +77,10 @@ class Lifecycle:
 
     async def retry_setup(self, one: Tracked) -> None:
         """Set up again what stands in error for its set-up, when its next try is due."""
-        if one.stored.status is Status.ERROR and one.stored.error_class is ErrorClass.SETUP:
-            if await self._catalog.begin_retry(one.run, ErrorClass.SETUP):
-                await self._refresh(one)
-                await self._set_up_one(one)
+        standing = one.stored.status is Status.ERROR and one.stored.error_class is ErrorClass.SETUP
+        if standing and await self._catalog.begin_retry(one.run, ErrorClass.SETUP):
+            await self._refresh(one)
+            await self._set_up_one(one)
 
     async def _set_up_one(self, one: Tracked) -> RunError | None:
         given_up_at = self._clock.monotonic() + self._shared.options.setup_wait
@@ -135,11 +135,13 @@ class Lifecycle:
         last = await self._last_row(horizon.line)
         declared = one.bound.declaration(self._shared.options.app).start
         start: Start = self._shared.options.start_from or declared
-        if start is StartFrom.NOW or start == StartFrom.NOW:
-            return last, last
-        if isinstance(start, int) and not isinstance(start, bool):
-            return await self._last_row(Position(min(start, horizon.line))), last
-        return START, last
+        match start:
+            case StartFrom.BEGINNING:
+                return START, last
+            case StartFrom.NOW:
+                return last, last
+            case position:
+                return await self._last_row(Position(min(position, horizon.line))), last
 
     async def _last_row(self, line: Position) -> Position:
         """Return the last event row at or below the line; looks further and further back over holes."""

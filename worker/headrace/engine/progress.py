@@ -33,9 +33,7 @@ class _Part:
         to = max([last, *passed], default=last)
         if to <= self.position:
             return None
-        made = Progress(
-            self.loaded.part, to, tuple(new + passed), len(passed), self.loaded.attempts > 0, self.position
-        )
+        made = Progress(self.loaded.part, to, tuple(new + passed), len(passed), self.loaded.attempts > 0, self.position)
         self.taken, self.position = len(self.handled), to
         return made
 

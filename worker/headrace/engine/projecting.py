@@ -78,9 +78,14 @@ class Projecting:
             progress = done.take()
             await tx.flush(
                 Flush(
-                    assignment.group.run, assignment.lease, FlushMode.END, progress, busy, assignment.lane,
+                    assignment.group.run,
+                    assignment.lease,
+                    FlushMode.END,
+                    progress,
+                    busy,
+                    assignment.lane,
                     tracked.partitioned,
-                )  # fmt: skip
+                )
             )
         self._shared.book.remove(assignment.lease)
         self._report(assignment, done.count, len(progress), busy, clock.monotonic() - started - busy)
@@ -136,9 +141,14 @@ class Projecting:
                 mode = FlushMode.PART if stopped is None else FlushMode.KEEP
                 await tx.flush(
                     Flush(
-                        assignment.group.run, assignment.lease, mode, progress, busy, assignment.lane,
+                        assignment.group.run,
+                        assignment.lease,
+                        mode,
+                        progress,
+                        busy,
+                        assignment.lane,
                         tracked.partitioned,
-                    )  # fmt: skip
+                    )
                 )
             if stopped is not None:
                 attempts = await self._write(tx, stopped[1], partition, attempts)
@@ -147,9 +157,14 @@ class Projecting:
             notice_verdict(self._shared.ports.observer, tracked.name, partition, *stopped, attempts)
 
     async def _verdict(
-        self, assignment: Assignment, partition: LoadedPartition, event: Event[Any], error: Exception, attempts: int,
+        self,
+        assignment: Assignment,
+        partition: LoadedPartition,
+        event: Event[Any],
+        error: Exception,
+        attempts: int,
         tx: WorkTransaction,
-    ) -> Verdict | None:  # fmt: skip
+    ) -> Verdict | None:
         """Judge an error; None when the failed hook has swallowed the event."""
         unit = self._shared.ports.randomness.uniform(0.0, 1.0)
         verdict = judge(assignment, partition, event, error, attempts=attempts, unit=unit)
@@ -178,13 +193,9 @@ class Projecting:
             await self._work.slow(assignment.lease, partition.part, verdict.delay)
         else:
             attempts = await self._work.fail(verdict)
-        notice_verdict(
-            self._shared.ports.observer, assignment.tracked.name, partition, event, verdict, attempts
-        )
+        notice_verdict(self._shared.ports.observer, assignment.tracked.name, partition, event, verdict, attempts)
 
-    async def _write(
-        self, tx: WorkTransaction, verdict: Verdict, partition: LoadedPartition, attempts: int
-    ) -> int:
+    async def _write(self, tx: WorkTransaction, verdict: Verdict, partition: LoadedPartition, attempts: int) -> int:
         if isinstance(verdict, Slow):
             await tx.slow(partition.part, verdict.delay)
             return attempts

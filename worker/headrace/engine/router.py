@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.domain.engine_events import DatabaseLost, IdleRemoved, MainStopped, Routed, StatusChanged
-from headrace.domain.errors import KeyNotMade, TransactionAborted, Unavailable
+from headrace.domain.errors import BadDeclaration, KeyNotMade, TransactionAborted, Unavailable
 from headrace.domain.event import Event
 from headrace.domain.ids import Position
 from headrace.domain.subscription import ErrorClass, Status
 from headrace.engine.horizon import HorizonService
 from headrace.engine.tracked import Shared, Tracked
 from headrace.engine.wake import Wake
-from headrace.partitioning.keys import key_of, spec_of
+from headrace.partitioning.keys import Partitioner, key_of, spec_of
 from headrace.ports.routing import BadKey, RouteOutcome, RouteResult
 
 BUSY_SECONDS = 0.05
@@ -94,10 +94,17 @@ class Router:
             self._tries = 0
         return result
 
+    @property
+    def _partitioner(self) -> Partitioner:
+        found = self._tracked.bound.partitioner
+        if found is None:
+            raise BadDeclaration(f"subscription {self._tracked.name!r} is stored as partitioned and declares no key")
+        return found
+
     async def _route(self, line: Position, limit: int) -> RouteResult:
-        bound = self._tracked.bound
-        if spec_of(bound.partitioner) is not None:
-            return await self._routing.route(self._tracked.run, bound.partitioner, bound.wanted, line, limit)
+        bound, partitioner = self._tracked.bound, self._partitioner
+        if spec_of(partitioner) is not None:
+            return await self._routing.route(self._tracked.run, partitioner, bound.wanted, line, limit)
         batch = await self._routing.read_unrouted(
             self._tracked.run, bound.wanted, line, limit, self._shared.options.max_bytes
         )
@@ -121,7 +128,7 @@ class Router:
         routes: list[tuple[Position, str]] = []
         for event in events:
             try:
-                key = key_of(self._tracked.bound.partitioner, event)
+                key = key_of(self._partitioner, event)
             except KeyNotMade as error:
                 return routes, BadKey(event.position, event.type, str(error))
             if key is not None:
@@ -133,10 +140,7 @@ class Router:
         options = self._shared.options
         delay = min(options.retry_min * 2**self._tries, options.retry_max)
         self._tries += 1
-        reason = (
-            f"{bad.problem}; or pass the event over: "
-            f"headrace skip {self._tracked.name} --position {bad.position}"
-        )
+        reason = f"{bad.problem}; or pass the event over: headrace skip {self._tracked.name} --position {bad.position}"
         await self._shared.ports.catalog.stop_main(self._tracked.run, ErrorClass.KEY, reason, delay)
         self._notice(MainStopped(self._tracked.name, ErrorClass.KEY, reason, delay))
 
@@ -168,5 +172,3 @@ class Router:
 
     def _notice(self, event: Any) -> None:
         self._shared.ports.observer.notice(event)
-
-

@@ -8,9 +8,9 @@ from headrace.domain.subscription import Status, Subscription
 from headrace.engine.leases import LeaseBook
 from headrace.engine.options import EngineOptions
 from headrace.engine.pacing import Pace
+from headrace.ports.catalog import Catalog
 from headrace.ports.clock import Clock, Randomness
 from headrace.ports.events import EventReader
-from headrace.ports.catalog import Catalog
 from headrace.ports.hooks import Hooks
 from headrace.ports.observer import Observer
 from headrace.ports.routing import Routing

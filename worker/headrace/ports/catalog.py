@@ -74,9 +74,7 @@ class Catalog(Protocol):
         """Bring a main of that error class back to where it came from when its retry is due (or ``force``)."""
         ...
 
-    def setup_lease(
-        self, subscription: Subscription, lease: LeaseId, ttl: float
-    ) -> AbstractAsyncContextManager[bool]:
+    def setup_lease(self, subscription: Subscription, lease: LeaseId, ttl: float) -> AbstractAsyncContextManager[bool]:
         """Hold the one set-up lease of a subscription; False when somebody else has it."""
         ...
 

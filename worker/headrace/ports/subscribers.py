@@ -11,10 +11,11 @@ from headrace.domain.event import Event, EventFilter
 from headrace.domain.ids import PartitionKey
 from headrace.domain.subscription import Declaration, Kind
 from headrace.failures.backoff import RetryPolicy
+from headrace.partitioning.keys import Partitioner
 from headrace.ports.connection import Connection
 
 
-class StopHere(Exception):  # noqa: N818 - a control-flow signal, not a fault
+class StopHere(Exception):
     """Raised by ``Context.stop()``: this event is not handled and its key stays before it."""
 
 
@@ -91,7 +92,7 @@ class BoundSubscriber(Protocol):
         ...
 
     @property
-    def partitioner(self) -> object | None:
+    def partitioner(self) -> Partitioner | None:
         """How keys are made; None for an unpartitioned subscription."""
         ...
 
