@@ -28,6 +28,11 @@ CONFLICT = "HR01"
 NOT_EXACT = "HR02"
 """SQLSTATEs HR020 to HR029: the horizon cannot be taken here."""
 
+IDLE_TOO_LONG = (
+    "the database ended a transaction that was idle for too long: the handler took longer than its time-out "
+    "between two statements; declare a longer one with timeout= (seconds)"
+)
+
 _UNDEFINED = {"42P01", "42883", "3F000", "42703"}
 _GOING_DOWN = {"57P01", "57P02", "57P03", "57P05"}
 _ABORTED = {"25P02", "25P04"}
@@ -59,10 +64,7 @@ def translate(error: BaseException, own: bool = True) -> HeadraceError | None:
 def _by_state(error: asyncpg.PostgresError, own: bool) -> HeadraceError | None:
     state = error.sqlstate or ""
     if state == _IDLE_TIMEOUT:
-        return HandlerTimeout(
-            "the database ended a transaction that was idle for too long: the handler took longer than its time-out "
-            "between two statements; declare a longer one with timeout= (seconds)"
-        )
+        return HandlerTimeout(IDLE_TOO_LONG)
     if state in _GOING_DOWN | _TOO_MANY or state[:2] in _NO_CONNECTION_CLASSES:
         return Unavailable(f"the database cannot be used now: {error}")
     if state in _ABORTED or state[:2] in _ABORTED_CLASSES:

@@ -6,15 +6,16 @@ broke, or that was left in a transaction, never goes back to the pool.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from headrace.domain.errors import Unavailable, UsageError
-from headrace.store.errors import translated
+from headrace.domain.errors import HandlerTimeout, Unavailable, UsageError
+from headrace.store.errors import IDLE_TOO_LONG, translated
 from headrace.store.queries import DEFAULT_SCHEMA, Queries
 
 OnStatement = Callable[[str], None]
@@ -44,11 +45,46 @@ def checked_dsn(dsn: str) -> str:
     return dsn
 
 
+@contextmanager
+def _reaching() -> Iterator[None]:
+    """Run a block that connects: what goes wrong there is an unreachable server or a wrong DSN."""
+    try:
+        with translated():
+            yield
+    except (OSError, TimeoutError) as error:
+        why = str(error) or "no answer, or no connection free"
+        raise Unavailable(f"the database cannot be reached: {why}") from error
+    except ValueError as error:
+        raise UsageError(f"the DSN cannot be used: {error}") from error
+
+
 def _is_closed(connection: asyncpg.Connection) -> bool:
     try:
         return connection.is_closed()
     except asyncpg.InterfaceError:
         return True  # the pool took the broken connection away while the block still had it
+
+
+@dataclass(slots=True)
+class _IdleWatch:
+    """How long a session has been idle, and how long the server lets it be; in seconds."""
+
+    limit: float | None = None
+    since: float = 0.0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Run one statement; a connection that was lost after too long a pause leaves as HandlerTimeout."""
+        idle = asyncio.get_running_loop().time() - self.since if self.since else 0.0
+        try:
+            yield
+        except Unavailable as error:
+            # The server's clock for the pause starts a little before ours.
+            if self.limit is not None and idle >= self.limit * 0.9:
+                raise HandlerTimeout(IDLE_TOO_LONG) from error
+            raise
+        finally:
+            self.since = asyncio.get_running_loop().time()
 
 
 class Session:
@@ -59,12 +95,19 @@ class Session:
     """
 
     def __init__(
-        self, connection: asyncpg.Connection, database: "Database", own: bool = True, timeout: float | None = None
+        self,
+        connection: asyncpg.Connection,
+        database: "Database",
+        timeout: float | None = None,
+        *,
+        own: bool = True,
+        idle: "_IdleWatch | None" = None,
     ) -> None:
         self._connection = connection
         self._database = database
         self._own = own
         self._timeout = timeout
+        self._idle = idle or _IdleWatch()
 
     @property
     def queries(self) -> Queries:
@@ -78,7 +121,15 @@ class Session:
 
     def for_user(self) -> "Session":
         """Return the same connection for statements that are not ours: a missing table stays the user's error."""
-        return Session(self._connection, self._database, own=False, timeout=self._timeout)
+        return Session(self._connection, self._database, self._timeout, own=False, idle=self._idle)
+
+    def expect_idle(self, seconds: float | None) -> None:
+        """Say which idle_in_transaction_session_timeout was set for this transaction; None for none.
+
+        The driver drops what the server says when it ends an idle session, so a lost connection is
+        told apart by how long it was idle: HandlerTimeout from that limit on, Unavailable below.
+        """
+        self._idle.limit = seconds
 
     def count(self, text: str) -> None:
         """Report one statement to the observer; for callers that reach for the driver themselves."""
@@ -113,10 +164,9 @@ class Session:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """Run a block as one READ COMMITTED transaction, or as a savepoint inside one."""
-        with translated(self._own):
-            transaction = self._connection.transaction(
-                isolation=None if self._connection.is_in_transaction() else "read_committed"
-            )
+        nested = self._in_transaction()
+        with self._idle.watched(), translated(self._own):
+            transaction = self._connection.transaction(isolation=None if nested else "read_committed")
             await transaction.start()
         try:
             yield
@@ -126,20 +176,24 @@ class Session:
                 with translated(self._own):
                     await transaction.rollback()
             raise
-        with translated(self._own):
+        with self._idle.watched(), translated(self._own):
             await transaction.commit()
 
     @asynccontextmanager
     async def _statement(self, text: str) -> AsyncIterator[None]:
         self.count(text)
-        if self._database.pooler and not self._connection.is_in_transaction():
+        if self._database.pooler and not self._in_transaction():
             # Behind a pooler parse and execute must reach the same server session: only a transaction holds it.
             async with self.transaction():
                 with translated(self._own):
                     yield
             return
-        with translated(self._own):
+        with self._idle.watched(), translated(self._own):
             yield
+
+    def _in_transaction(self) -> bool:
+        with self._idle.watched(), translated(self._own):
+            return self._connection.is_in_transaction()
 
 
 class Database:
@@ -176,24 +230,27 @@ class Database:
 
         """
         arguments: dict[str, Any] = {"statement_cache_size": 0} if pooler else {}
-        with translated():
-            try:
-                pool = await asyncpg.create_pool(
-                    checked_dsn(dsn),
-                    min_size=min_size,
-                    max_size=max(max_size, min_size),
-                    timeout=CONNECT_SECONDS,
-                    server_settings={"application_name": application_name},
-                    reset=_keep,
-                    **arguments,
-                )
-            except (OSError, TimeoutError) as error:
-                raise Unavailable(f"the database cannot be reached: {str(error) or 'no answer'}") from error
-            except (ValueError, UnicodeError) as error:
-                if isinstance(error, asyncpg.InterfaceError):
-                    raise
-                raise UsageError(f"the DSN cannot be used: {error}") from error
-        return cls(pool, schema, pooler, on_statement)
+        with _reaching():
+            # The driver would restore a floor of connections by a task of its own, which logs while the server is
+            # down: no floor, and the first connections by hand.
+            pool = await asyncpg.create_pool(
+                checked_dsn(dsn),
+                min_size=0,
+                max_size=max(max_size, min_size, 1),
+                timeout=CONNECT_SECONDS,
+                server_settings={"application_name": application_name},
+                reset=_keep,
+                **arguments,
+            )
+        database = cls(pool, schema, pooler, on_statement)
+        try:
+            async with AsyncExitStack() as warm:
+                for _ in range(min_size):
+                    await warm.enter_async_context(database.session())
+        except BaseException:
+            pool.terminate()
+            raise
+        return database
 
     async def __aenter__(self) -> Self:
         return self
@@ -217,15 +274,11 @@ class Database:
             Unavailable: no connection can be made.
 
         """
-        try:
-            with translated():
-                connection = await self._pool.acquire(timeout=CONNECT_SECONDS * 3)
-        except (OSError, TimeoutError) as error:
-            why = str(error) or "no answer, or no connection free"
-            raise Unavailable(f"the database cannot be reached: {why}") from error
+        with _reaching():
+            connection = await self._pool.acquire(timeout=CONNECT_SECONDS * 3)
         inner = cast("asyncpg.Connection", connection)
         try:
-            yield Session(inner, self, timeout=timeout)
+            yield Session(inner, self, timeout)
         finally:
             await self._give_back(inner)
 
