@@ -42,6 +42,7 @@ class Keeper:
         self._beat = beat
         self._observer = observer
         self._well = True
+        self.all_done_once = False
         ttl = shared.options.lease_seconds
         now = clock.monotonic()
         self._duties = [
@@ -64,6 +65,7 @@ class Keeper:
                 return min(OUTAGE_SECONDS, self._shared.options.lease_seconds / 10)
             finally:
                 duty.due = self._clock.monotonic() + duty.every
+        self.all_done_once = True
         return max(min(duty.due for duty in self._duties) - self._clock.monotonic(), 0.0)
 
     async def beat(self) -> None:

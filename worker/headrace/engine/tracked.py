@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from headrace.domain.ids import PartitionKey, Run
 from headrace.domain.subscription import Status, Subscription
 from headrace.engine.leases import LeaseBook
-from headrace.engine.options import EngineOptions
+from headrace.engine.tuning import Tuning
 from headrace.engine.pacing import Pace
 from headrace.ports.catalog import Catalog
 from headrace.ports.clock import Clock, Randomness
@@ -71,7 +71,7 @@ class Tracked:
 class Shared:
     """State that the duties of one engine share; the census is replaced whole, never changed."""
 
-    options: EngineOptions
+    options: Tuning
     ports: Ports
     book: LeaseBook
     census: Mapping[str, int] = field(default_factory=dict)

@@ -6,8 +6,8 @@ from headrace.domain.subscription import Start
 
 
 @dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Settings of one engine; all times in seconds.
+class Tuning:
+    """Sizes and times of one engine; all times in seconds.
 
     ``group_events`` and ``group_partitions`` are the ceilings of a claim group; inside them the
     measured time per event decides. ``max_bytes`` bounds the event data of one load.
