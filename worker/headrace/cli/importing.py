@@ -1,0 +1,148 @@
+"""`headrace import`: JSON Lines from files or a pipe into the event store, with progress on a terminal."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from headrace.cli.execution import ExitCode, Stopped, run
+from headrace.cli.options import DsnOption, OutputOption, SchemaOption, settings_with
+from headrace.cli.output import OutputForm, console, count, duration, print_json, say
+from headrace.domain.errors import BadInput, HeadraceError
+from headrace.runtime.importing import Imported, import_file
+from headrace.runtime.json_lines import BadLine
+from headrace.settings import Settings
+from headrace.store.events import PostgresEvents
+from headrace.store.migrate import require_schema
+from headrace.store.pool import Database
+
+STDIN = "-"
+Show = Callable[[Imported], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file of an import, under the name that messages show."""
+
+    name: str
+    file: IO[bytes]
+    size: int | None
+
+    def tell(self) -> int:
+        """Return how many bytes were read of what lies on the disk."""
+        try:
+            return os.lseek(self.file.fileno(), 0, os.SEEK_CUR)
+        except OSError:
+            return 0
+
+
+def import_command(
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="JSON Lines, .gz too; - is standard input.")],
+    dsn: DsnOption = None,
+    schema: SchemaOption = None,
+    output: OutputOption = OutputForm.TEXT,
+) -> None:
+    """Append events from JSON Lines: stream, type, data; optional recorded_at, tags, metadata, event_id.
+
+    Safe to repeat: events that the log has already are passed over.
+    A bad line is named by its number, and nothing of its chunk of 1,000
+    is stored; correct it and import again.
+    """
+    settings = settings_with(dsn=dsn, schema_name=schema)
+    settings.required_dsn()
+    with ExitStack() as stack:
+        sources = [stack.enter_context(_opened(name)) for name in files]
+        raise typer.Exit(run(_import(settings, sources, output)))
+
+
+async def _import(settings: Settings, sources: list[Source], output: OutputForm) -> ExitCode:
+    async with await Database.open(
+        settings.required_dsn(),
+        schema=settings.schema_name,
+        max_size=1,
+        pooler=settings.pooler,
+        application_name="headrace import",
+    ) as database:
+        async with database.session() as session:
+            await require_schema(session)
+        events = await PostgresEvents.open(database)
+        results = [(source, await _import_one(source, events, output)) for source in sources]
+    if output is OutputForm.JSON:
+        print_json([{"file": s.name, "events": i.events, "added": i.added, "known": i.known} for s, i in results])
+    return ExitCode.DONE
+
+
+async def _import_one(source: Source, events: PostgresEvents, output: OutputForm) -> Imported:
+    started = time.monotonic()
+    done = Imported()
+    try:
+        with _progress(source) as show:
+
+            def note(now: Imported) -> None:
+                nonlocal done
+                done = now
+                show(now)
+
+            done = await import_file(source.file, events, note)
+    except BadLine as error:
+        raise BadInput(
+            f"{source.name}: line {error.number}: {error.problem}\n"
+            f"in the log before it: {count(done.events, 'event')}, nothing of its chunk; correct it and import again"
+        ) from error
+    except (Stopped, HeadraceError):
+        say(f"{source.name}: stopped after {count(done.events, 'event')}; run it again to go on", stderr=True)
+        raise
+    if output is OutputForm.TEXT:
+        seconds = time.monotonic() - started
+        rate = f", {done.events / seconds:,.0f} a second" if seconds > 1 else ""
+        known = f", {done.known:,} were there already" if done.known else ""
+        say(f"{source.name}: {count(done.added, 'event')} added{known} ({duration(seconds)}{rate})")
+    return done
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[Source]:
+    if name == STDIN:
+        yield Source("standard input", sys.stdin.buffer, None)
+        return
+    try:
+        file = Path(name).open("rb", buffering=1 << 18)  # noqa: SIM115 - entered below, outside this except
+    except OSError as error:
+        raise BadInput(f"{name}: {error.strerror or error}") from error
+    with file:
+        yield Source(name, file, os.fstat(file.fileno()).st_size)
+
+
+@contextmanager
+def _progress(source: Source) -> Iterator[Show]:
+    """Yield a function that shows how far an import is; a bar on a terminal, nothing elsewhere."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[events]:>12,} events  {task.fields[rate]:>7,}/s"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=out, transient=True) as progress:
+        task = progress.add_task(source.name, total=source.size, events=0, rate=0)
+        yield _shower(progress, task, source)
+
+
+def _shower(progress: Progress, task: TaskID, source: Source) -> Show:
+    started = time.monotonic()
+
+    def show(done: Imported) -> None:
+        rate = int(done.events / max(time.monotonic() - started, 0.001))
+        progress.update(task, completed=source.tell(), events=done.events, rate=rate)
+
+    return show

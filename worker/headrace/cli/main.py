@@ -1,0 +1,64 @@
+"""Entry of the command line: the commands by name, the options of all, and how it ends."""
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from headrace import __version__
+from headrace.cli.execution import guarded
+from headrace.cli.importing import import_command
+from headrace.cli.schema import migrate_command
+
+DEBUG = "--debug"
+
+app = typer.Typer(
+    name="headrace",
+    help="Events in PostgreSQL, routed once to the partition they belong to, each partition worked in order.",
+    epilog="Start with: headrace demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def everywhere(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show where an error comes from.")] = False,
+) -> None:
+    """Take the options that every command has."""
+
+
+def _add(name: str, command: object, *examples: str) -> None:
+    app.command(name, epilog="\n\n".join(f"Example: {example}" for example in examples), no_args_is_help=False)(command)  # type: ignore[type-var]
+
+
+_add(
+    "migrate",
+    migrate_command,
+    "headrace migrate --dsn postgresql://owner@localhost/shop",
+    "headrace migrate --grants shop_worker | psql shop",
+)
+_add("import", import_command, "headrace import orders.jsonl.gz", "zcat *.gz | headrace import -")
+
+
+def main() -> NoReturn:
+    """Run the command line and leave the process."""
+    arguments = sys.argv[1:]
+    # Wherever it stands, up to a bare --: people add it at the end of what failed.
+    named = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    debug = DEBUG in named
+    if debug:
+        arguments.remove(DEBUG)
+    guarded(lambda: app(arguments, prog_name="headrace"), debug=debug)
