@@ -72,16 +72,23 @@ class Lane:
         self._work = shared.ports.work
         self._book = shared.book
         self._clock = shared.ports.clock
+        self._once = False
 
     async def run(self, *, until_idle: bool = False) -> None:
-        """Work until draining, or until nothing is due when ``until_idle``."""
+        """Work until draining, or until nothing is due when ``until_idle``.
+
+        Raises:
+            Unavailable: the database does not answer, only when ``until_idle``; otherwise it is waited for.
+
+        """
         ahead: asyncio.Task[Assignment | None] | None = None
+        self._once = until_idle
         try:
             while not self._shared.draining:
                 assignment = await ahead if ahead is not None else await self._next()
                 ahead = None
                 if assignment is None:
-                    if until_idle and not self._wake.marked():
+                    if until_idle and (self._remaining() == 0 or not self._wake.marked()):
                         return
                     await self._wake.wait_marked(self._shared.options.poll_max)
                     continue
@@ -111,10 +118,11 @@ class Lane:
                 if group is None:
                     self._wake.clear(run, seen)
                     continue
-                self._wake.served(run)
                 assignment = await self._load(tracked, group)
                 if assignment is not None:
+                    self._wake.served(run)
                     return assignment
+                self._wake.clear(run, seen)
         except TransactionAborted:
             return None
         except Unavailable as error:
@@ -239,6 +247,9 @@ class Lane:
         """Move an unpartitioned subscription over events that it does not want, or pass vanished ones."""
         tracked = assignment.tracked
         progress = Done(assignment.partitions, partitioned=tracked.partitioned).take()
+        if not progress:
+            await self._release(assignment.lease)
+            return
         self._book.ending(assignment.lease)
         flush = Flush(
             assignment.group.run, assignment.lease, FlushMode.END, progress, 0.0, self._number, tracked.partitioned
@@ -261,6 +272,8 @@ class Lane:
         self._notice(LeaseWasLost(tracked.name, lease, reason))
 
     async def _pause(self, error: Exception) -> None:
+        if self._once:
+            raise error
         self._notice(DatabaseLost("", str(error), OUTAGE_SECONDS))
         await self._clock.sleep(OUTAGE_SECONDS)
 

@@ -82,6 +82,11 @@ class LeaseBook:
             held = self._held.get(lease)
             return held is not None and not held.lost and self.monotonic() < held.deadline
 
+    def holds(self, lease: LeaseId) -> bool:
+        """Tell whether the lease is in the book: neither ended nor given up."""
+        with self._lock:
+            return lease in self._held
+
     def was_lost(self, lease: LeaseId) -> bool:
         """Tell whether a renewal has found the lease gone."""
         with self._lock:

@@ -5,6 +5,7 @@ members are done one by one under the same lease, each in its own transaction wi
 event, so that one bad key costs the others nothing but time. Never writes anything after LeaseLost.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.domain.engine_events import Flushed, GroupRolledBack, Handled, KeySlowed
@@ -43,10 +44,25 @@ class Projecting:
             Unavailable: the database does not answer; nothing was stored.
 
         """
+        # A key that failed before is likely to fail again: alone, so that it does not roll the others back.
+        suspects = [p for p in assignment.partitions if p.attempts > 0]
+        await self._one_by_one(assignment, suspects)
+        rest = [p for p in assignment.partitions if p.attempts == 0]
+        if rest and not await self._tried_together(assignment, rest):
+            await self._one_by_one(assignment, rest)
+        if self._shared.book.holds(assignment.lease):
+            self._shared.book.ending(assignment.lease)
+            await self._work.release([assignment.lease])
+            self._shared.book.remove(assignment.lease)
+
+    async def _tried_together(self, assignment: Assignment, partitions: Sequence[LoadedPartition]) -> bool:
+        """Handle partitions in one transaction that ends the lease; False when they must be done one by one."""
         for _ in range(TOGETHER_TRIES):
+            if self._shared.draining:
+                return False
             try:
-                await self._together(assignment)
-                return
+                await self._together(assignment, partitions)
+                return True
             except (LeaseLost, Unavailable):
                 raise
             except TransactionAborted:
@@ -55,15 +71,15 @@ class Projecting:
                 self._shared.book.require(assignment.lease)
                 text = f"{type(error).__name__}: {error}"
                 self._notice(GroupRolledBack(assignment.tracked.name, assignment.lease, text))
-                break
-        await self._one_by_one(assignment)
+                return False
+        return False
 
-    async def _together(self, assignment: Assignment) -> None:
+    async def _together(self, assignment: Assignment, partitions: Sequence[LoadedPartition]) -> None:
         tracked, clock = assignment.tracked, self._shared.ports.clock
-        done = Done(assignment.partitions, partitioned=tracked.partitioned)
+        done = Done(partitions, partitioned=tracked.partitioned)
         started = clock.monotonic()
         async with self._work.begin(assignment.group, self._idle_seconds(assignment)) as tx:
-            for step in steps(tracked, assignment.partitions):
+            for step in steps(tracked, partitions):
                 if self._shared.draining and done.count:
                     break
                 if step.batch is not None or step.handlers:
@@ -90,8 +106,8 @@ class Projecting:
         self._shared.book.remove(assignment.lease)
         self._report(assignment, done.count, len(progress), busy, clock.monotonic() - started - busy)
 
-    async def _one_by_one(self, assignment: Assignment) -> None:
-        for partition in assignment.partitions:
+    async def _one_by_one(self, assignment: Assignment, partitions: Sequence[LoadedPartition]) -> None:
+        for partition in partitions:
             self._shared.book.require(assignment.lease)
             if self._shared.draining:
                 break
@@ -107,9 +123,6 @@ class Projecting:
             except Exception as error:  # noqa: BLE001 - at the flush or the commit: no savepoint could name the event
                 self._shared.book.require(assignment.lease)
                 await self._failed_whole(assignment, partition, error)
-        self._shared.book.ending(assignment.lease)
-        await self._work.release([assignment.lease])
-        self._shared.book.remove(assignment.lease)
 
     async def _alone(self, assignment: Assignment, partition: LoadedPartition) -> None:
         tracked, clock = assignment.tracked, self._shared.ports.clock

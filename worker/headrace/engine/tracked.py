@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from headrace.domain.ids import PartitionKey, Run
 from headrace.domain.subscription import Status, Subscription
 from headrace.engine.leases import LeaseBook
-from headrace.engine.tuning import Tuning
 from headrace.engine.pacing import Pace
+from headrace.engine.tuning import Tuning
 from headrace.ports.catalog import Catalog
 from headrace.ports.clock import Clock, Randomness
 from headrace.ports.events import EventReader

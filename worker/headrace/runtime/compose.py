@@ -1,14 +1,16 @@
 """The composition root: builds adapters, hands them to the engine, takes everything down again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Protocol
 
 from headrace import __version__
 from headrace.domain.engine_events import EngineEvent, HorizonHeld
+from headrace.domain.mapping import TableMapping
 from headrace.domain.subscription import Start
 from headrace.engine.engine import Engine
 from headrace.engine.horizon import HorizonService
@@ -17,7 +19,7 @@ from headrace.engine.leases import LeaseBook
 from headrace.engine.tracked import Ports, Shared
 from headrace.engine.tuning import Tuning
 from headrace.ports.observer import Observer
-from headrace.ports.subscribers import Subscribers
+from headrace.ports.subscribers import BoundSubscriber, Subscribers
 from headrace.ports.workers import Beat
 from headrace.runtime.keeping import KeeperThread
 from headrace.runtime.system import SystemClock, SystemIdentity, SystemRandomness
@@ -32,7 +34,6 @@ from headrace.store.queries import DEFAULT_SCHEMA
 from headrace.store.routing import PostgresRouting
 from headrace.store.work import PostgresWork
 from headrace.store.workers import PostgresWorkers
-from headrace.subscribers.app import App
 
 OnStatement = Callable[[str], None]
 
@@ -75,6 +76,26 @@ class EngineOptions:
         )
 
 
+class RunnableApp(Protocol):
+    """What the composition needs of an application."""
+
+    @property
+    def name(self) -> str:
+        """The name that owns the subscriptions."""
+        ...
+
+    @property
+    def events(self) -> TableMapping | None:
+        """The event table, where it is not ours."""
+        ...
+
+    def select(
+        self, names: Iterable[str] | None = None, groups: Iterable[str] | None = None
+    ) -> Sequence[BoundSubscriber]:
+        """Return the chosen subscribers."""
+        ...
+
+
 class _HeldNews:
     """Passes events on and remembers the last news of a held line, for the heartbeat."""
 
@@ -89,7 +110,7 @@ class _HeldNews:
 
 
 @asynccontextmanager
-async def open_engine(app: App, dsn: str, options: EngineOptions, observer: Observer) -> AsyncIterator[Engine]:
+async def open_engine(app: RunnableApp, dsn: str, options: EngineOptions, observer: Observer) -> AsyncIterator[Engine]:
     """Open an engine for an app: connections, horizon, the keeper's thread.
 
     Raises:
@@ -118,7 +139,8 @@ async def open_engine(app: App, dsn: str, options: EngineOptions, observer: Obse
         horizon = HorizonService(PostgresHorizon(database, table), SystemClock(), news, exact=exact)
         await horizon.start()
         shared = Shared(tuning, await _ports(database, table, identity, news), LeaseBook(SystemClock().monotonic))
-        subscribers = app.select(options.names or None, options.groups or None)
+        chosen = app.select(options.names or None, options.groups or None)
+        subscribers: Subscribers = {bound.name: bound for bound in chosen}
         keeper = _keeper_thread(dsn, options, shared, horizon, identity, table, news, subscribers)
         with ThreadPoolExecutor(max_workers=_threads(subscribers, options), thread_name_prefix="handler") as threads:
             keeper.start()
