@@ -21,6 +21,7 @@ class StubHandler:
     name: str = "Stub.handle"
     is_async: bool = True
     per_key: bool = False
+    needs_connection: bool = False
 
 
 @dataclass(slots=True)

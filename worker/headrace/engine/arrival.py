@@ -35,8 +35,10 @@ async def look(ports: Ports, tracked: Sequence[Tracked], line: Position) -> Arri
             blocked.append(f"{one.name} is {one.stored.status}")
             continue
         caught = await ports.catalog.caught_up(one.run, line)
-        pending = pending or caught.behind or caught.due or caught.leased or caught.backing_off
-        free = free or caught.due or (caught.behind and not caught.leased)
+        # The one key of an unpartitioned subscription that is parked leaves the rest of the log where it is.
+        moves = caught.behind and (one.partitioned or caught.parked is None)
+        pending = pending or moves or caught.due or caught.leased or caught.backing_off
+        free = free or caught.due or (moves and not caught.leased)
         leased = leased or caught.leased
         if caught.parked is not None:
             blocked.append(f"{one.name}#{caught.parked_key or ''} is parked or held at position {caught.parked}")

@@ -56,16 +56,25 @@ async def deliver(caller: Caller, tracked: Tracked, step: Step, connection: Conn
     """Call the handlers of one step.
 
     Raises:
-        HandlerTimeout, or whatever the handler raises.
+        HandlerTimeout, StopHere, or whatever the handler raises.
 
     """
     partition, event = step.items[0]
-    context = tracked.context(partition)
     if step.batch is not None:
         events = [e for _, e in step.items if tracked.bound.batch_for(e.type) is step.batch]
-        values = HandlerValues(event, events, partition.key, connection, context)
+        alone = step.items[-1][0] is partition
+        values = HandlerValues(
+            event, events, partition.key if alone else None, connection, tracked.context(partition, alone=alone)
+        )
         await caller.call(step.batch, values, tracked.timeout)
         return
     for handler in step.handlers:
-        values = HandlerValues(event, (), partition.key, connection, context)
+        values = HandlerValues(event, (), partition.key, connection, tracked.context(partition))
         await caller.call(handler, values, tracked.timeout)
+
+
+def needs_connection(step: Step) -> bool:
+    """Tell whether a handler of the step asks for a connection."""
+    if step.batch is not None:
+        return step.batch.needs_connection
+    return any(handler.needs_connection for handler in step.handlers)

@@ -17,7 +17,7 @@ from headrace.engine.delivering import deliver, steps
 from headrace.engine.judging import ABORTED_SECONDS, Slow, Verdict, judge, notice_verdict, wants_hook
 from headrace.engine.progress import Done
 from headrace.engine.tracked import Shared
-from headrace.ports.subscribers import HandlerValues
+from headrace.ports.subscribers import HandlerValues, StopHere
 from headrace.ports.work import Flush, FlushMode, LoadedPartition, WorkTransaction
 
 TOGETHER_TRIES = 2
@@ -67,7 +67,7 @@ class Projecting:
                 raise
             except TransactionAborted:
                 self._shared.book.require(assignment.lease)
-            except Exception as error:  # noqa: BLE001 - whatever user code raises concerns its key
+            except (Exception, StopHere) as error:  # noqa: BLE001 - whatever user code raises concerns its key
                 self._shared.book.require(assignment.lease)
                 text = f"{type(error).__name__}: {error}"
                 self._notice(GroupRolledBack(assignment.tracked.name, assignment.lease, text))
@@ -140,7 +140,7 @@ class Projecting:
                         await tx.settle()
                 except ENDS:
                     raise
-                except Exception as error:  # noqa: BLE001 - judged by class
+                except (Exception, StopHere) as error:  # noqa: BLE001 - judged by class
                     self._shared.book.require(assignment.lease)
                     attempts = 0 if done.count else partition.attempts
                     verdict = await self._verdict(assignment, partition, event, error, attempts, tx)
@@ -174,7 +174,7 @@ class Projecting:
         assignment: Assignment,
         partition: LoadedPartition,
         event: Event[Any],
-        error: Exception,
+        error: BaseException,
         attempts: int,
         tx: WorkTransaction,
     ) -> Verdict | None:

@@ -12,11 +12,11 @@ from headrace.domain.engine_events import Flushed, Handled
 from headrace.domain.errors import LeaseLost, TransactionAborted, Unavailable
 from headrace.engine.assignment import Assignment
 from headrace.engine.calling import Caller
-from headrace.engine.delivering import Step, deliver, steps
+from headrace.engine.delivering import Step, deliver, needs_connection, steps
 from headrace.engine.judging import Slow, judge, notice_verdict, wants_hook
 from headrace.engine.progress import Done
 from headrace.engine.tracked import Shared
-from headrace.ports.subscribers import HandlerValues
+from headrace.ports.subscribers import HandlerValues, StopHere
 from headrace.ports.work import Flush, FlushMode, LoadedPartition
 
 FLUSH_TRIES = 5
@@ -87,11 +87,10 @@ class _Reaction:
                 self._shared.book.require(self._assignment.lease)
                 self._vouch()
                 try:
-                    if step.batch is not None or step.handlers:
-                        await deliver(self._caller, self._tracked, step, None)
+                    await self._deliver(step)
                 except LeaseLost:
                     raise
-                except Exception as error:  # noqa: BLE001 - judged by class
+                except (Exception, StopHere) as error:  # noqa: BLE001 - judged by class
                     if not await self._failed(partition, step, error):
                         return
                 for _, event in step.items:
@@ -99,7 +98,15 @@ class _Reaction:
                 if self._done.unflushed >= self._shared.options.reactor_flush_events:
                     await self._flush_kept()
 
-    async def _failed(self, partition: LoadedPartition, step: Step, error: Exception) -> bool:
+    async def _deliver(self, step: Step) -> None:
+        if needs_connection(step):
+            # Not the transaction of the flush: a reactor's statements commit one by one.
+            async with self._shared.ports.hooks.connection() as connection:
+                await deliver(self._caller, self._tracked, step, connection)
+        elif step.batch is not None or step.handlers:
+            await deliver(self._caller, self._tracked, step, None)
+
+    async def _failed(self, partition: LoadedPartition, step: Step, error: BaseException) -> bool:
         """Write what follows from an error; True when the failed hook has swallowed the event."""
         event = step.items[0][1]
         attempts = 0 if self._done.handled(partition) else partition.attempts

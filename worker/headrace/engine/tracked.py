@@ -62,9 +62,10 @@ class Tracked:
         if epoch != self.stored.epoch or status is not self.stored.status:
             self.stored = replace(self.stored, status=status, epoch=epoch)
 
-    def context(self, partition: LoadedPartition) -> Context:
-        """Return what handlers of this partition may know of their call."""
-        return Context(self.name, PartitionKey(partition.key), attempt=partition.attempts)
+    def context(self, partition: LoadedPartition, *, alone: bool = True) -> Context:
+        """Return what handlers of this partition may know of their call; not ``alone``: a batch over several keys."""
+        key = PartitionKey(partition.key) if alone else None
+        return Context(self.name, key, attempt=partition.attempts + 1)
 
 
 @dataclass(slots=True)

@@ -15,24 +15,31 @@ from headrace.partitioning.keys import Partitioner
 from headrace.ports.connection import Connection
 
 
-class StopHere(Exception):
-    """Raised by ``Context.stop()``: this event is not handled and its key stays before it."""
+class StopHere(BaseException):  # not an Exception: a handler's `except Exception` must not swallow it
+    """Raised by ``Context.stop()``; the engine takes it, nobody else should."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a handler may know of its call."""
+    """The circumstances of one call.
+
+    ``key`` is '' for an unpartitioned subscriber and None in a batch over several keys. ``attempt``
+    counts the tries of this event, 1 the first. ``replaying`` tells that it has been handled before
+    a reset.
+    """
 
     subscription: str
-    key: PartitionKey
+    key: PartitionKey | None = None
     replaying: bool = False
-    attempt: int = 0
+    attempt: int = 1
 
     def stop(self) -> NoReturn:
-        """Leave this event unhandled; its key stays before it and the run goes on elsewhere.
+        """End here without a failure: this event is not handled, its key stays before it, others go on.
+
+        In a projector what this handler has written for the event is rolled back.
 
         Raises:
-            StopHere: always; let it pass.
+            StopHere: always.
 
         """
         raise StopHere
@@ -61,6 +68,11 @@ class BoundHandler(Protocol):
     @property
     def is_async(self) -> bool:
         """Whether ``call`` returns an awaitable; otherwise it blocks and belongs into a thread."""
+        ...
+
+    @property
+    def needs_connection(self) -> bool:
+        """Whether it asks for a connection."""
         ...
 
     @property

@@ -1,11 +1,21 @@
-"""The connection of set-up hooks: statements commit one by one, so that any DDL is possible."""
+"""The connection of hooks and of reactors: statements commit one by one, so that any DDL is possible."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from headrace.domain.ids import LeaseId
 from headrace.ports.connection import Connection
 from headrace.store.pool import Database
-from headrace.store.transaction import UserConnection
+from headrace.store.transaction import HandlerConnection
+
+NO_LEASE = LeaseId(0)
+
+
+class _HookConnection(HandlerConnection):
+    """A handler's connection without a transaction around it, so without a fence to look after."""
+
+    async def _require_fence(self) -> None:
+        """Nothing of ours is open here."""
 
 
 class PostgresHooks:
@@ -19,6 +29,9 @@ class PostgresHooks:
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection outside any transaction; what was deferred is sent at the end, unless the hook raised."""
         async with self._database.session() as session:
-            lent = UserConnection(session)
-            yield lent
-            await lent.settle()
+            lent = _HookConnection(session, NO_LEASE)
+            try:
+                yield lent
+                await lent.settle()
+            finally:
+                lent.close()
