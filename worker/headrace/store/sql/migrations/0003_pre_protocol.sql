@@ -1,13 +1,19 @@
 -- Server side of the partition protocol. In plpgsql every statement gets a new snapshot in READ COMMITTED,
 -- which the order of these statements relies on. Times: statement_timestamp() where an index must serve,
--- clock_timestamp() in what is written. SQLSTATEs: HR001 lease lost, HR002 to HR005 the protocol was broken.
+-- clock_timestamp() in what is written. SQLSTATEs: HR001 lease lost, HR002 to HR004 the protocol was broken.
+--
+-- ready.attempts: 0 where no failure is recorded, n after n failures of the event at hand, -1 when a person has
+-- resumed the key and nothing of its new budget is used. Other than 0 if and only if there is a failures row.
+--
+-- Functions that work on `ready` and `inbox` forbid the plans that only stale statistics can make look cheap: these
+-- two tables swing between empty and a million rows within minutes, and every statement here has its index.
 
 -- Claim: take due partitions under a new lease. Looks at neither status nor expiry: the load does.
 create function headrace.claim_v1(
     p_run int, p_lease bigint, p_owner uuid, p_worker text, p_lanes int,
     p_parts int, p_events bigint, p_floor bigint, p_ttl interval
 ) returns table (part bigint, backlog int, attempts smallint, takeovers smallint)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     v_due bigint;
     v_share bigint := p_parts;
@@ -42,9 +48,9 @@ begin
         insert into headrace.leases (id, run, owner, worker, parts, events, expires_at)
         select p_lease, p_run, p_owner, p_worker, (select count(*) from g), p_events, clock_timestamp() + p_ttl
          where exists (select from g))
-    update headrace.ready r set lease = p_lease from g
-     where r.part = g.part
-    returning r.part, r.backlog, r.attempts, r.takeovers;
+    update headrace.ready r set lease = p_lease
+     where r.part = any (array(select g.part from g))
+    returning r.part, r.backlog, greatest(r.attempts, 0::smallint), r.takeovers;
 end $$;
 
 -- Fence: the lease row exists and stays until this transaction ends. Expiry does not matter here.
@@ -58,6 +64,8 @@ begin
     if not found then
         raise exception 'lease % is gone', p_lease using errcode = 'HR001';
     end if;
+    -- Gone as soon as this transaction ends: shows whether a handler's script has ended it.
+    perform set_config('headrace_fence.lease', p_lease::text, true);
 end $$;
 
 -- Flush of a claim group or of some of its partitions.
@@ -66,12 +74,14 @@ end $$;
 create function headrace.flush_v1(
     p_run int, p_lease bigint, p_owner uuid, p_fence boolean,
     p_parts bigint[], p_last bigint[], p_counts int[], p_inbox_parts bigint[], p_inbox_positions bigint[],
-    p_recovered bigint[], p_skipped int, p_slot smallint, p_busy_us bigint, p_mode text
+    p_skipped int, p_slot smallint, p_busy_us bigint, p_mode text
 ) returns table (drained int, status text, epoch bigint, streak int)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+                 set enable_mergejoin = off as $$
 declare
     n int;
     d int := 0;
+    v_failing bigint[];
 begin
     if p_fence then
         perform headrace.fence_v1(p_lease, p_owner, null);
@@ -96,11 +106,13 @@ begin
     -- One pass in part order over every row this transaction will touch. Statements after it join by
     -- primary key alone: a lease condition there lures the planner into the lease index.
     if p_mode = 'end' then
-        perform from headrace.ready r where r.lease = p_lease order by r.part for update;
+        select count(*), array_agg(x.part) filter (where x.attempts <> 0) into n, v_failing from (
+            select r.part, r.attempts from headrace.ready r where r.lease = p_lease order by r.part for update) x;
     else
-        perform from headrace.ready r where r.part = any (p_parts) and r.lease = p_lease order by r.part for update;
+        select count(*), array_agg(x.part) filter (where x.attempts <> 0) into n, v_failing from (
+            select r.part, r.attempts from headrace.ready r
+             where r.part = any (p_parts) and r.lease = p_lease order by r.part for update) x;
     end if;
-    get diagnostics n = row_count;
     if n < cardinality(p_parts) then
         raise exception '% of % ready rows are gone', cardinality(p_parts) - n, cardinality(p_parts)
             using errcode = 'HR004';
@@ -120,8 +132,8 @@ begin
                 takeovers = 0
               from unnest(p_parts, p_counts, p_last) u(part, n, last) where r.part = u.part;
         end if;
-        if cardinality(p_recovered) > 0 then
-            delete from headrace.failures f where f.part = any (p_recovered);
+        if v_failing is not null then
+            delete from headrace.failures f where f.part = any (v_failing) and f.part = any (p_parts);
         end if;
     end if;
     if cardinality(p_inbox_parts) > 0 or p_busy_us > 0 then
@@ -142,9 +154,11 @@ end $$;
 -- Flush of an unpartitioned subscription: its one partition moves from where the load found it.
 create function headrace.flush_log_v1(
     p_run int, p_lease bigint, p_owner uuid, p_fence boolean, p_part bigint, p_from bigint, p_to bigint,
-    p_handled int, p_recovered boolean, p_slot smallint, p_busy_us bigint, p_mode text
+    p_handled int, p_slot smallint, p_busy_us bigint, p_mode text
 ) returns table (drained int, status text, epoch bigint, streak int)
 language plpgsql as $$
+declare
+    v_attempts smallint;
 begin
     if p_fence then
         perform headrace.fence_v1(p_lease, p_owner, null);
@@ -156,7 +170,7 @@ begin
             raise exception 'position of partition % is not %', p_part, p_from using errcode = 'HR002';
         end if;
     end if;
-    perform from headrace.ready r where r.part = p_part and r.lease = p_lease for update;
+    select r.attempts into v_attempts from headrace.ready r where r.part = p_part and r.lease = p_lease for update;
     if not found then
         raise exception 'ready row of partition % is gone', p_part using errcode = 'HR004';
     end if;
@@ -166,7 +180,7 @@ begin
         attempts = case when p_to > p_from then 0 else r.attempts end,
         takeovers = case when p_to > p_from then 0 else r.takeovers end
      where r.part = p_part;
-    if p_recovered and p_to > p_from then
+    if v_attempts <> 0 and p_to > p_from then
         delete from headrace.failures f where f.part = p_part;
     end if;
     if p_handled > 0 or p_busy_us > 0 then
@@ -192,7 +206,7 @@ declare
 begin
     perform headrace.fence_v1(p_lease, p_owner, null);
     update headrace.ready r set due_at = v_due, lease = null, takeovers = 0,
-           attempts = least(r.attempts + 1, 32767)::smallint
+           attempts = least(greatest(r.attempts, 0) + 1, 32767)::smallint
      where r.part = p_part and r.lease = p_lease
     returning r.attempts into v_attempts;
     if not found then

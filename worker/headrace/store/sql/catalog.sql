@@ -1,0 +1,131 @@
+-- Subscriptions' own rows. Few, and written in short transactions of their own: routing, claims, loads and flushes
+-- read them without any lock.
+
+-- name: subscription_insert
+-- Declared for the first time. Looked up before, so that a restart draws no run number.
+insert into headrace.subscriptions
+    (name, app, group_name, kind, partitioned, partitioner, wanted_types, wanted_streams, wanted_tags, start_from, source,
+     remove_idle_after)
+select $1::text, $2::text, $3, $4, $5, $6, $7::text[], $8::text[], $9::text[], $10, $11, $12::interval
+ where not exists (select from headrace.subscriptions s where s.name = $1::text)
+on conflict (name) do nothing;
+
+-- name: subscription_refresh
+-- What the code declares now; writes nothing, and so locks nothing, when it is the same.
+update headrace.subscriptions s set
+    group_name = $3, kind = $4, partitioner = $6, wanted_types = $7::text[], wanted_streams = $8::text[],
+    wanted_tags = $9::text[], start_from = $10, source = $11, remove_idle_after = $12::interval
+ where s.name = $1 and s.app = $2 and s.partitioned = $5
+   and (s.group_name, s.kind, s.partitioner, s.wanted_types, s.wanted_streams, s.wanted_tags, s.start_from, s.source,
+        s.remove_idle_after)
+       is distinct from ($3, $4, $6, $7::text[], $8::text[], $9::text[], $10, $11, $12::interval);
+
+-- name: subscriptions
+-- All, or those of some names.
+select s.name, s.app, s.kind, s.group_name, s.partitioned, s.run, s.status, s.epoch, s.prev_status, s.error_class,
+       s.reason, s.retry_at, s.tries
+  from headrace.subscriptions s where $1::text[] is null or s.name = any ($1) order by s.name;
+
+-- name: subscription_lock
+-- One subscription, to be changed; by its run, so that a reset in between is seen.
+select s.name, s.app, s.kind, s.group_name, s.partitioned, s.run, s.status, s.epoch, s.prev_status, s.error_class,
+       s.reason, s.retry_at, s.tries, coalesce(s.retry_at <= clock_timestamp(), true) as retry_is_due
+  from headrace.subscriptions s where s.run = $1 for no key update;
+
+-- name: subscription_save
+-- What a transition of the domain has returned; the database's clock tells the next try.
+update headrace.subscriptions s set
+    status = $2, epoch = $3, prev_status = $4, error_class = $5, reason = $6, tries = $7,
+    retry_at = clock_timestamp() + $8::interval, changed_at = clock_timestamp()
+ where s.run = $1;
+
+-- name: cursor_insert
+-- Where routing starts, and where a first catch-up ends.
+insert into headrace.cursors (run, position, boot_target) values ($1, $2, $3) on conflict (run) do nothing;
+
+-- name: whole_log_insert
+-- The one partition of an unpartitioned run and its permanent ready row.
+with p as (
+    insert into headrace.partitions (run, key, position) values ($1, '', $2) on conflict (run, key) do nothing returning id)
+insert into headrace.ready (part, run, backlog, first_pos, due_at) select p.id, $1, 0, $2, clock_timestamp() from p;
+
+-- name: activate
+-- Booting ends when everything up to the target is handled: a key that backs off is waited for, one that is parked or
+-- held is not. One row, however many partitions there are. The target may have lost its row: then nothing lies
+-- between it and the last row below.
+update headrace.subscriptions s set status = 'active', epoch = s.epoch + 1, changed_at = clock_timestamp()
+  from headrace.cursors c
+ where s.run = $1 and s.status = 'booting' and c.run = $1
+   and not exists (select from headrace.leases l where l.run = $1)
+   and (select e.position from {{events}} e
+         where e.position > (select case when b.partitioned then k.position
+                                         else (select p.position from headrace.partitions p
+                                                where p.run = $1 and p.key = '') end
+                               from headrace.subscriptions b join headrace.cursors k on k.run = b.run where b.run = $1)
+         order by e.position limit 1) <= c.boot_target is not true
+   and (not s.partitioned or not exists (
+            select from headrace.ready r
+             where r.run = $1 and r.first_pos <= c.boot_target and r.due_at < 'infinity'
+               and not exists (select from headrace.failures f where f.part = r.part and f.state <> 'backing off')))
+returning s.run;
+
+-- name: setup_lease_expired
+-- Who was setting up has died: its lease must not keep the next one waiting.
+delete from headrace.leases l
+ where l.id in (select x.id from headrace.leases x
+                 where x.run = $1 and x.purpose = 'setup' and x.expires_at < statement_timestamp()
+                   for update skip locked);
+
+-- name: setup_lease
+-- The one set-up lease of a run; a unique index makes it single.
+insert into headrace.leases (id, run, purpose, owner, worker, parts, events, expires_at)
+values ($1, $2, 'setup', $3, $4, 0, 0, clock_timestamp() + $5::interval)
+on conflict do nothing returning id;
+
+-- name: caught_up
+-- How far a run is with respect to a line, by index probes. What is parked or held is looked through: few keys, and
+-- nobody asks this in a loop without pause. Not partitioned: its one ready row is always there, so it counts as due or
+-- low only by what lies above its position.
+select s.partitioned, coalesce(w.position, c.position) as position,
+       exists (select from {{events}} e where e.position > coalesce(w.position, c.position) and e.position <= $2) as behind,
+       (select r.first_pos from headrace.ready r where r.run = $1 and s.partitioned
+         order by r.run, r.first_pos limit 1) as low,
+       exists (select from headrace.ready r
+                where r.run = $1 and r.lease is null and r.due_at <= statement_timestamp()) as due,
+       exists (select from headrace.leases l where l.run = $1 and l.purpose = 'work') as leased,
+       exists (select from headrace.ready r
+                where r.run = $1 and r.lease is null and r.due_at > statement_timestamp() and r.due_at < 'infinity'
+                  and not exists (select from headrace.failures f
+                                   where f.part = r.part and f.state <> 'backing off')) as backing_off,
+       b.first_pos as parked, b.key as parked_key
+  from headrace.subscriptions s
+  join headrace.cursors c on c.run = s.run
+  left join headrace.partitions w on w.run = s.run and w.key = '' and not s.partitioned
+  left join lateral (
+      select x.first_pos, p.key
+        from (select f.part, f.position as first_pos from headrace.failures f
+               where f.run = $1 and f.state in ('parked', 'waiting')
+              union all
+              select r.part, r.first_pos from headrace.partitions h join headrace.ready r on r.part = h.id
+               where h.run = $1 and h.hold is not null) x
+        join headrace.partitions p on p.id = x.part
+       order by x.first_pos limit 1) b on true
+ where s.run = $1;
+
+-- name: caught_up_key
+-- The same for one key, $3; a key without a partition has nothing left.
+select s.partitioned, coalesce(w.position, c.position) as position,
+       exists (select from {{events}} e where e.position > coalesce(w.position, c.position) and e.position <= $2) as behind,
+       case when s.partitioned then r.first_pos end as low,
+       r.lease is null and r.due_at <= statement_timestamp() as due,
+       r.lease is not null as leased,
+       r.lease is null and r.due_at > statement_timestamp() and f.state = 'backing off' as backing_off,
+       case when p.hold is not null then r.first_pos when f.state <> 'backing off' then f.position end as parked,
+       p.key as parked_key
+  from headrace.subscriptions s
+  join headrace.cursors c on c.run = s.run
+  left join headrace.partitions w on w.run = s.run and w.key = '' and not s.partitioned
+  left join headrace.partitions p on p.run = s.run and p.key = $3
+  left join headrace.ready r on r.part = p.id
+  left join headrace.failures f on f.part = p.id
+ where s.run = $1;

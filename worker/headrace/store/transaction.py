@@ -1,0 +1,197 @@
+"""One fenced transaction of a claim group, and the connection that handlers write through.
+
+Handlers' writes, flush and failures commit together or not at all. The connection shows handlers the
+driver's own errors, except those that say that the session or the transaction is gone. It never lets
+a handler end the transaction that also moves its positions.
+"""
+
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from itertools import groupby
+from typing import Any
+
+from headrace.domain.errors import HandlerTimeout, HeadraceError, NotAllowed, Unavailable
+from headrace.domain.ids import LeaseId, PartitionId
+from headrace.ports.clock import Identity
+from headrace.ports.work import Flush, Flushed, KeyFailure
+from headrace.store import flushing
+from headrace.store.errors import translated
+from headrace.store.pool import Session
+
+_COMMENTS = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
+_ENDS = re.compile(
+    _COMMENTS
+    + r"(commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:(?:work|transaction)"
+    r"\s+)?to\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+class HandlerConnection:
+    """Implements ``ports.connection.Connection`` on the session of one transaction."""
+
+    def __init__(self, session: Session, lease: LeaseId) -> None:
+        self._session = session.for_user()
+        self._lease = lease
+        self._deferred: list[tuple[str, tuple[Any, ...]]] = []
+        self._over: HeadraceError | None = None
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+        """Run a statement, or several without arguments; see the port."""
+        await self._before(query)
+        async with self._noting_loss():
+            tag = await self._session.execute(query, *args, timeout=timeout)
+            if not args and ";" in query.rstrip("; \t\r\n"):
+                await self._require_fence()
+            return tag
+
+    async def executemany(self, command: str, args: Iterable[Sequence[Any]], *, timeout: float | None = None) -> None:
+        """Run one statement for each sequence of arguments; see the port."""
+        await self._before(command)
+        async with self._noting_loss():
+            await self._session.executemany(command, args, timeout=timeout)
+
+    async def fetch(
+        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
+    ) -> list[Any]:
+        """Run a query and return all its rows; see the port."""
+        await self._before(query)
+        async with self._noting_loss():
+            if record_class is None:
+                return await self._session.fetch(query, *args, timeout=timeout)
+            self._session.count(query)
+            with translated(own=False):
+                driver = self._session.connection
+                rows: list[Any] = await driver.fetch(query, *args, timeout=timeout, record_class=record_class)
+                return rows
+
+    async def fetchrow(
+        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
+    ) -> Any:
+        """Run a query and return its first row; see the port."""
+        await self._before(query)
+        async with self._noting_loss():
+            if record_class is None:
+                return await self._session.fetchrow(query, *args, timeout=timeout)
+            self._session.count(query)
+            with translated(own=False):
+                return await self._session.connection.fetchrow(query, *args, timeout=timeout, record_class=record_class)
+
+    async def fetchval(self, query: str, *args: Any, column: int | str = 0, timeout: float | None = None) -> Any:
+        """Run a query and return one column of its first row; see the port."""
+        row = await self.fetchrow(query, *args, timeout=timeout)
+        return None if row is None else row[column]
+
+    def defer(self, query: str, *args: Any) -> None:
+        """Queue a statement; see the port."""
+        self._check(query)
+        self._deferred.append((query, args))
+
+    def drop_deferred(self) -> None:
+        """Forget what was deferred and not sent."""
+        self._deferred.clear()
+
+    def close(self) -> None:
+        """Refuse everything from now on: the transaction has ended."""
+        self._over = self._over or NotAllowed(
+            "this connection belongs to a transaction that has ended: use it only while the handler runs"
+        )
+
+    async def settle(self) -> None:
+        """Send what was deferred, in order; neighbours of the same text go as one pipelined statement."""
+        waiting, self._deferred = self._deferred, []
+        if not waiting:
+            return
+        self.require_open()
+        async with self._noting_loss():
+            for query, run in groupby(waiting, key=lambda item: item[0]):
+                rows = [args for _, args in run]
+                if len(rows) > 1 and rows[0]:
+                    await self._session.executemany(query, rows)
+                else:
+                    for args in rows:
+                        await self._session.execute(query, *args)
+                    if not rows[0] and ";" in query.rstrip("; \t\r\n"):
+                        await self._require_fence()
+
+    def require_open(self) -> None:
+        """Raise what ended this connection, if anything has."""
+        if self._over is not None:
+            raise self._over
+
+    async def _before(self, query: str) -> None:
+        self._check(query)
+        await self.settle()
+
+    def _check(self, query: str) -> None:
+        self.require_open()
+        if _ENDS.match(query):
+            raise NotAllowed(
+                f"{query.strip()[:40]!r}: a handler cannot begin or end a transaction; its writes commit together with "
+                "its position. Raise an error to undo them, or use a savepoint"
+            )
+
+    async def _require_fence(self) -> None:
+        if not await self._session.fetchval(self._session.queries.fence_stands, str(self._lease)):
+            self._over = NotAllowed(
+                "a script of this handler has ended the transaction that also moves its position: leave out BEGIN, "
+                "COMMIT and ROLLBACK; what it committed stays, and the event will be handled again"
+            )
+            raise self._over
+
+    @asynccontextmanager
+    async def _noting_loss(self) -> AsyncIterator[None]:
+        """Keep the error that ended the session: what is called afterwards raises the same."""
+        try:
+            yield
+        except (HandlerTimeout, Unavailable) as error:
+            self._over = self._over or error
+            raise
+
+
+class PostgresTransaction:
+    """Implements ``ports.work.WorkTransaction``."""
+
+    def __init__(self, session: Session, lease: LeaseId, owner: Identity) -> None:
+        self._session = session
+        self._lease = lease
+        self._owner = owner
+        self._connection = HandlerConnection(session, lease)
+
+    @property
+    def connection(self) -> HandlerConnection:
+        """What handlers write through."""
+        return self._connection
+
+    async def settle(self) -> None:
+        """Send what handlers have deferred so far; raises the driver's error for it."""
+        self._connection.require_open()
+        await self._connection.settle()
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        """Run a block that can be undone alone; see the port. What it defers is sent before it ends."""
+        await self.settle()
+        async with self._session.transaction():
+            try:
+                yield
+                await self.settle()
+            except BaseException:
+                self._connection.drop_deferred()
+                raise
+
+    async def flush(self, flush: Flush) -> Flushed:
+        """Settle, then flush; see the port."""
+        await self.settle()
+        return await flushing.flush(self._session, self._owner, flush, fence=False)
+
+    async def fail(self, failure: KeyFailure) -> int:
+        """Settle, then record a failure; see the port."""
+        await self.settle()
+        return await flushing.fail(self._session, self._owner, failure)
+
+    async def slow(self, part: PartitionId, delay: float) -> None:
+        """Settle, then free a key for ``delay`` seconds; see the port."""
+        await self.settle()
+        await flushing.slow(self._session, self._owner, self._lease, part, delay)
