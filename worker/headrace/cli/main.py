@@ -6,8 +6,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace import __version__
+from headrace.cli.demo import demo_command
 from headrace.cli.execution import guarded
+from headrace.cli.failures import failures_app
 from headrace.cli.importing import import_command
+from headrace.cli.running import boot_command, run_command, setup_command, wait_command, worker_command
 from headrace.cli.schema import migrate_command
 
 DEBUG = "--debug"
@@ -51,6 +54,18 @@ _add(
     "headrace migrate --grants shop_worker | psql shop",
 )
 _add("import", import_command, "headrace import orders.jsonl.gz", "zcat *.gz | headrace import -")
+_add("setup", setup_command, "headrace setup shop.read_models:app orders_by_customer")
+_add("boot", boot_command, "headrace boot shop.read_models:app --limit 10000")
+_add("run", run_command, "HEADRACE_APP=shop.read_models:app headrace run --group mails")
+_add(
+    "worker",
+    worker_command,
+    "headrace worker shop.read_models:app --lanes 4",
+    "headrace worker shop.read_models:app --until-caught-up --timeout 600",
+)
+_add("wait", wait_command, "headrace wait orders_by_customer --position 1204 --timeout 5")
+_add("demo", demo_command, "headrace demo --events 20000 --workers 3")
+app.add_typer(failures_app)
 
 
 def main() -> NoReturn:

@@ -24,18 +24,21 @@ from headrace.telemetry.redaction import bounded, printable, redacted, shown_key
 LINES_PER_WINDOW = 10
 WINDOW_SECONDS = 60.0
 PROGRESS_SECONDS = 30.0
-MAX_TRACE = 8000
+MAX_FIELD = 2 * 1024
+MAX_ITEMS = 100
+MAX_TRACE = 8 * 1024
+TRACES = ("exception", "stack")
 
 Level = Literal["debug", "info", "warning", "error"]
 
 
-def configure_logging(format: str | None, level: str, stream: TextIO | None = None) -> None:
+def configure_logging(form: str | None, level: str, stream: TextIO | None = None) -> None:
     """Send every log line of this process to ``stream`` (standard error) in one form.
 
-    ``format`` is json, console, or None: console on a terminal and json elsewhere.
+    ``form`` is json, console, or None: console on a terminal and json elsewhere.
     """
     out = stream or sys.stderr
-    chosen = format or ("console" if out.isatty() else "json")
+    chosen = form or ("console" if out.isatty() else "json")
     renderer: Processor = (
         structlog.dev.ConsoleRenderer(
             colors=out.isatty(),
@@ -225,16 +228,22 @@ def _failure(event: facts.KeyFailed) -> dict[str, Any]:
 
 
 def _make_safe(_log: Any, _method: str, fields: EventDict) -> EventDict:
-    """Take passwords and terminal controls out of every text of a line."""
-    for name, value in fields.items():
-        if isinstance(value, PartitionKey):
-            fields[name] = shown_key(redacted(value))
-        elif isinstance(value, str):
-            limit = MAX_TRACE if name in {"exception", "stack"} else 2 * 1024
-            fields[name] = bounded(printable(redacted(value)), limit)
-        elif not isinstance(value, int | float | bool | None):
-            fields[name] = bounded(printable(redacted(str(value))), 2 * 1024)
-    return fields
+    """Take passwords and terminal controls out of every text of a line, and bound it."""
+    return {name: _safe(value, MAX_TRACE if name in TRACES else MAX_FIELD) for name, value in fields.items()}
+
+
+def _safe(value: Any, limit: int) -> Any:
+    match value:
+        case PartitionKey():
+            return shown_key(redacted(value))
+        case str():
+            return bounded(printable(redacted(value)), limit)
+        case None | bool() | int() | float():
+            return value
+        case list() | tuple():
+            return [_safe(item, limit) for item in value[:MAX_ITEMS]]
+        case _:
+            return bounded(printable(redacted(str(value))), limit)
 
 
 def _to_json(fields: dict[str, Any], **_: Any) -> str:

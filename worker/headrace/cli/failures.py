@@ -1,0 +1,225 @@
+"""`headrace failures`: the keys that fail, what they wait for, and what a person can do about them."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from headrace.cli.execution import ExitCode, run
+from headrace.cli.options import DsnOption, KeyOption, OutputOption, SchemaOption, settings_with
+from headrace.cli.output import OutputForm, console, count, duration, print_json, print_rows, say, shown
+from headrace.domain.errors import BadInput
+from headrace.domain.ids import Address, Position
+from headrace.ports.failures import Failure
+from headrace.ports.work import FailureState
+from headrace.runtime.operations import open_operations, who_asks
+from headrace.settings import Settings
+from headrace.telemetry.redaction import shown_key
+
+MOST_LISTED = 1000
+COLOURS = {FailureState.BACKING_OFF: "yellow", FailureState.PARKED: "red", FailureState.WAITING: "bold red"}
+
+failures_app = typer.Typer(
+    name="failures",
+    help="Keys that fail: list, look, try again, or skip an event.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+AddressArgument = Annotated[str, typer.Argument(metavar="NAME#KEY", help="A partition; or NAME with --key KEY.")]
+WhyOption = Annotated[str, typer.Option("--why", help="A reason, kept in the audit.")]
+
+
+@failures_app.command("list", epilog="Example: headrace failures list orders_by_customer --state parked")
+def list_command(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", show_default=False)] = None,
+    state: Annotated[
+        list[FailureState] | None,
+        typer.Option("--state", help="Only keys in this state; repeatable.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = MOST_LISTED,
+    dsn: DsnOption = None,
+    schema: SchemaOption = None,
+    output: OutputOption = OutputForm.TEXT,
+) -> None:
+    """List failing keys: where they stand, what they wait for, why."""
+    settings = settings_with(dsn=dsn, schema_name=schema)
+    raise typer.Exit(run(_list(settings, names or None, state or None, limit, output)))
+
+
+@failures_app.command("show", epilog="Example: headrace failures show 'orders_by_customer#customer-17'")
+def show_command(
+    address: AddressArgument,
+    key: KeyOption = None,
+    dsn: DsnOption = None,
+    schema: SchemaOption = None,
+    output: OutputOption = OutputForm.TEXT,
+) -> None:
+    """Show one failing key, with the whole text of its error."""
+    settings = settings_with(dsn=dsn, schema_name=schema)
+    raise typer.Exit(run(_show(settings, _keyed(address, key), output)))
+
+
+@failures_app.command("resume", epilog="Example: headrace failures resume orders_by_customer --why 'fixed in 1.4'")
+def resume_command(
+    addresses: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME|NAME#KEY…]", help="Which; or --all.", show_default=False),
+    ] = None,
+    key: KeyOption = None,
+    every: Annotated[bool, typer.Option("--all", help="All failing keys of all subscriptions.")] = False,
+    why: WhyOption = "",
+    dsn: DsnOption = None,
+    schema: SchemaOption = None,
+    output: OutputOption = OutputForm.TEXT,
+) -> None:
+    """Try failing keys again now, with a fresh budget of attempts."""
+    settings = settings_with(dsn=dsn, schema_name=schema)
+    if every == bool(addresses):
+        raise BadInput("say which keys: NAME, NAME#KEY, or --all for every failing key of the database")
+    chosen = [Address.parse(text, key) for text in addresses or ()]
+    raise typer.Exit(run(_resume(settings, chosen, why, output)))
+
+
+@failures_app.command(
+    "skip", epilog="Example: headrace failures skip 'orders_by_customer#customer-17' --why 'test data'"
+)
+def skip_command(
+    address: AddressArgument,
+    key: KeyOption = None,
+    position: Annotated[
+        int | None, typer.Option("--position", min=1, help="Only if this is the failing event.", show_default=False)
+    ] = None,
+    why: WhyOption = "",
+    dsn: DsnOption = None,
+    schema: SchemaOption = None,
+    output: OutputOption = OutputForm.TEXT,
+) -> None:
+    """Drop the failing event of one key, audited; what waits behind it goes on."""
+    settings = settings_with(dsn=dsn, schema_name=schema)
+    raise typer.Exit(run(_skip(settings, _keyed(address, key), position, why, output)))
+
+
+async def _list(
+    settings: Settings,
+    names: Sequence[str] | None,
+    states: Sequence[FailureState] | None,
+    limit: int,
+    output: OutputForm,
+) -> ExitCode:
+    found: list[Failure] = []
+    async with open_operations(settings) as operations:
+        async for failure in operations.failures.list(names, states):
+            found.append(failure)
+            if len(found) > limit:
+                break
+    if output is OutputForm.JSON:
+        print_json([failure_json(failure) for failure in found[:limit]])
+    elif found:
+        print_rows([_row(failure) for failure in found[:limit]])
+    else:
+        say("no key fails")
+    if len(found) > limit:
+        say(f"there are more than {limit:,}: choose by NAME or --state, or raise --limit", stderr=True)
+    return ExitCode.DONE
+
+
+async def _show(settings: Settings, address: Address, output: OutputForm) -> ExitCode:
+    async with open_operations(settings) as operations:
+        failure = await operations.failures.show(address)
+    if output is OutputForm.JSON:
+        print_json(failure_json(failure))
+        return ExitCode.DONE
+    facts = {
+        "key": shown(str(Address(failure.subscription, failure.key)), 1500),
+        "state": str(failure.state),
+        "position": f"{failure.position}",
+        "event type": shown(failure.event_type or "unknown"),
+        "stream": shown(failure.stream or "unknown"),
+        "attempts": f"{failure.attempts}",
+        "class": failure.failure_class,
+        "first failed": f"{failure.first_failed_at:%Y-%m-%d %H:%M:%S %Z}",
+        "last failed": f"{failure.failed_at:%Y-%m-%d %H:%M:%S %Z}",
+        "next try": _next(failure),
+        "waiting": count(failure.waiting, "event"),
+        "error": shown(failure.error_type),
+    }
+    print_rows([[Text(name, "dim"), value] for name, value in facts.items()])
+    console().print(shown(failure.error, 100_000), markup=False, emoji=False)
+    return ExitCode.DONE
+
+
+async def _resume(settings: Settings, chosen: Sequence[Address], why: str, output: OutputForm) -> ExitCode:
+    resumed = leased = 0
+    async with open_operations(settings) as operations:
+        for address in chosen or (None,):
+            names = None if address is None else [address.name]
+            key = None if address is None else address.key
+            done = await operations.failures.resume(names, key, who_asks(), why)
+            resumed, leased = resumed + done.resumed, leased + done.leased
+    if output is OutputForm.JSON:
+        print_json({"resumed": resumed, "leased": leased})
+    else:
+        tried = f"; {count(leased, 'key is', 'keys are')} being tried at this moment" if leased else ""
+        say(f"{count(resumed, 'key')} will be tried again now{tried}")
+    return ExitCode.DONE
+
+
+async def _skip(settings: Settings, address: Address, position: int | None, why: str, output: OutputForm) -> ExitCode:
+    async with open_operations(settings) as operations:
+        wanted = None if position is None else Position(position)
+        skipped = await operations.failures.skip(address, wanted, who_asks(), why)
+    if output is OutputForm.JSON:
+        print_json({"subscription": address.name, "key": address.key, "skipped": skipped})
+    else:
+        say(f"{shown(str(address), 1500)}: event {skipped} is skipped, the key goes on behind it")
+    return ExitCode.DONE
+
+
+def failure_json(failure: Failure) -> dict[str, Any]:
+    """Return a failure as scripts get it; the names are stable."""
+    return {
+        "subscription": failure.subscription,
+        "key": failure.key,
+        "state": failure.state,
+        "position": failure.position,
+        "event_type": failure.event_type,
+        "stream": failure.stream,
+        "attempts": failure.attempts,
+        "class": failure.failure_class,
+        "error_type": failure.error_type,
+        "error": failure.error,
+        "first_failed_at": failure.first_failed_at,
+        "failed_at": failure.failed_at,
+        "next_retry_at": failure.next_retry_at,
+        "waiting": failure.waiting,
+    }
+
+
+def _row(failure: Failure) -> list[str | Text]:
+    first_line = failure.error.strip().partition("\n")[0]
+    return [
+        f"{failure.subscription}#{shown_key(failure.key)}",
+        Text(str(failure.state), COLOURS.get(failure.state, "")),
+        f"at {failure.position}",
+        shown(failure.event_type or "?", 40),
+        count(failure.attempts, "attempt"),
+        f"{failure.waiting:,} waiting",
+        f"next try {_next(failure)}",
+        shown(f"{failure.error_type}: {first_line}", 120),
+    ]
+
+
+def _next(failure: Failure) -> str:
+    if failure.next_retry_at is None:
+        return "by hand: resume or skip"
+    seconds = (failure.next_retry_at - datetime.now(UTC)).total_seconds()
+    return f"in {duration(seconds)}" if seconds > 0 else "now"
+
+
+def _keyed(text: str, key: str | None) -> Address:
+    address = Address.parse(text, key)
+    # An unpartitioned subscription has one key, the empty one.
+    return address if address.key is not None else Address.parse(text, "")

@@ -1,0 +1,260 @@
+"""`headrace setup / boot / run / worker / wait`: the verbs of the engine, each until it is done."""
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli.execution import ExitCode, run
+from headrace.cli.options import (
+    AppOption,
+    DsnOption,
+    GroupOption,
+    KeyOption,
+    LimitOption,
+    OutputOption,
+    SchemaOption,
+    TimeoutOption,
+    settings_with,
+)
+from headrace.cli.output import OutputForm, complain, count, duration, print_json, say, shown
+from headrace.domain.errors import UsageError
+from headrace.domain.ids import Address
+from headrace.engine.engine import Engine
+from headrace.engine.results import RunResult
+from headrace.runtime.app import App
+from headrace.runtime.compose import open_engine
+from headrace.runtime.operations import open_operations
+from headrace.runtime.worker import Order, engine_options, run_worker
+from headrace.settings import Settings
+from headrace.subscribers.loader import load_app
+from headrace.telemetry.fanout import Fanout
+from headrace.telemetry.logs import LogObserver, configure_logging
+
+MOST_ERRORS_SHOWN = 20
+
+NamesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[APP] [NAME…]",
+        help="APP as module:attribute, unless --app or HEADRACE_APP says it; then subscriptions (default: all).",
+        show_default=False,
+    ),
+]
+_APP = re.compile(r"[\w.]+:[\w.]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one run of a verb is about."""
+
+    settings: Settings
+    app: App
+    names: list[str] | None
+    groups: list[str] | None
+    output: OutputForm
+
+
+Verb = Callable[[Engine, list[str] | None, list[str] | None], Awaitable[RunResult]]
+
+
+def setup_command(
+    names: NamesArgument = None,
+    app: AppOption = None,
+    group: GroupOption = None,
+    dsn: DsnOption = None,
+    schema: SchemaOption = None,
+    output: OutputOption = OutputForm.TEXT,
+) -> None:
+    """Set up what is new: declare it, run its @setup, decide where it starts."""
+    task = _task(names, app, group, dsn, schema, output)
+    raise typer.Exit(run(_do(task, "setup", lambda engine, *chosen: engine.setup(*chosen))))
+
+
+def boot_command(
+    names: NamesArgument = None,
+    app: AppOption = None,
+    group: GroupOption = None,
+    limit: LimitOption = None,
+    dsn: DsnOption = None,
+    schema: SchemaOption = None,
+    output: OutputOption = OutputForm.TEXT,
+) -> None:
+    """Bring what is booting up to where the log was when it was set up."""
+    task = _task(names, app, group, dsn, schema, output)
+    raise typer.Exit(run(_do(task, "boot", lambda engine, *chosen: engine.boot(*chosen, limit=limit))))
+
+
+def run_command(
+    names: NamesArgument = None,
+    app: AppOption = None,
+    group: GroupOption = None,
+    limit: LimitOption = None,
+    dsn: DsnOption = None,
+    schema: SchemaOption = None,
+    output: OutputOption = OutputForm.TEXT,
+) -> None:
+    """Handle what active subscriptions have waiting, then end."""
+    task = _task(names, app, group, dsn, schema, output)
+    raise typer.Exit(run(_do(task, "run", lambda engine, *chosen: engine.run(*chosen, limit=limit))))
+
+
+def worker_command(
+    app: Annotated[
+        str | None,
+        typer.Argument(metavar="[APP]", help="module:attribute; default: HEADRACE_APP.", show_default=False),
+    ] = None,
+    subscriber: Annotated[
+        list[str] | None,
+        typer.Option("--subscriber", metavar="NAME", help="Only this subscriber; repeatable.", show_default=False),
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", help="Only this group.", show_default=False)] = None,
+    lanes: Annotated[
+        int | None, typer.Option("--lanes", help="Claim groups that are worked on at once.", show_default="1")
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", help="Port of probes and metrics; 0 takes any.", show_default="9090"),
+    ] = None,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="End when all that is in the log has been handled.")
+    ] = False,
+    timeout: TimeoutOption = None,
+    dsn: DsnOption = None,
+    schema: SchemaOption = None,
+    output: OutputOption = OutputForm.TEXT,
+) -> None:
+    """Set up and boot what is new, then work until SIGTERM; a second signal ends at once."""
+    settings = settings_with(
+        app=app,
+        subscribers=tuple(subscriber) if subscriber else None,
+        group=group,
+        lanes=lanes,
+        metrics_port=metrics_port,
+        dsn=dsn,
+        schema_name=schema,
+    )
+    settings.required_dsn()
+    if timeout is not None and not until_caught_up:
+        raise UsageError("--timeout is for --until-caught-up: a worker without it works until it is told to stop")
+    order = Order(until_caught_up, timeout)
+    try:
+        result = run_worker(settings, _load(settings), order)
+    except asyncio.CancelledError:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    if not until_caught_up:
+        raise typer.Exit(ExitCode.DONE)
+    raise typer.Exit(_report("caught up", result, output))
+
+
+def wait_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A subscription, or NAME#KEY for one partition of it.")],
+    position: Annotated[
+        int | None, typer.Option("--position", min=0, help="Up to here; default: all that is in the log now.")
+    ] = None,
+    key: KeyOption = None,
+    timeout: TimeoutOption = None,
+    dsn: DsnOption = None,
+    schema: SchemaOption = None,
+    output: OutputOption = OutputForm.TEXT,
+) -> None:
+    """Wait until a subscription has handled everything up to a position."""
+    settings = settings_with(dsn=dsn, schema_name=schema)
+    raise typer.Exit(run(_wait(settings, Address.parse(name, key), position, timeout, output)))
+
+
+def app_and_names(names: list[str] | None, app: str | None) -> tuple[Settings, list[str] | None]:
+    """Return settings with the application named, and the names that are left.
+
+    The first argument is the application when neither --app nor HEADRACE_APP names one and it looks like one.
+    """
+    given = list(names or ())
+    settings = settings_with(app=app)
+    if settings.app is None and given and _APP.fullmatch(given[0]):
+        settings = settings_with(app=given.pop(0))
+    settings.required_app()
+    return settings, given or None
+
+
+def _task(
+    names: list[str] | None,
+    app: str | None,
+    groups: list[str] | None,
+    dsn: str | None,
+    schema: str | None,
+    output: OutputForm,
+) -> Task:
+    named, left = app_and_names(names, app)
+    settings = settings_with(app=named.app, dsn=dsn, schema_name=schema)
+    settings.required_dsn()
+    configure_logging("console", "warning")
+    return Task(settings, _load(settings), left, groups, output)
+
+
+def _load(settings: Settings) -> App:
+    found = load_app(settings.required_app())
+    if not isinstance(found, App):
+        raise UsageError(f"{settings.app} is an App of another module: make it of headrace.App")
+    return found
+
+
+async def _do(task: Task, what: str, verb: Verb) -> ExitCode:
+    options = engine_options(task.settings)
+    observer = Fanout([LogObserver()])
+    async with open_engine(task.app, task.settings.required_dsn(), options, observer) as engine:
+        return _report(what, await verb(engine, task.names, task.groups), task.output)
+
+
+async def _wait(
+    settings: Settings, address: Address, position: int | None, timeout: float | None, output: OutputForm
+) -> ExitCode:
+    configure_logging("console", "warning")
+    began = time.monotonic()
+    async with open_operations(settings) as operations:
+        await operations.wait_for(address.name, position, address.key, timeout)
+    seconds = time.monotonic() - began
+    if output is OutputForm.JSON:
+        print_json(
+            {"subscription": address.name, "key": address.key, "position": position, "seconds": round(seconds, 3)}
+        )
+    else:
+        where = "caught up" if position is None else f"at position {position} or further"
+        say(f"{shown(str(address))}: {where} ({duration(seconds)})")
+    return ExitCode.DONE
+
+
+def _report(what: str, result: RunResult, output: OutputForm) -> ExitCode:
+    if output is OutputForm.JSON:
+        print_json(_as_json(result))
+    else:
+        say(f"{what}: {count(result.processed, 'event')} handled{_rest(result)}")
+        for error in result.errors[:MOST_ERRORS_SHOWN]:
+            where = error.subscription if error.key is None else str(Address(error.subscription, error.key))
+            complain(f"{shown(where)}: {error.text}")
+        if len(result.errors) > MOST_ERRORS_SHOWN:
+            complain(f"and {len(result.errors) - MOST_ERRORS_SHOWN} more; see headrace failures list")
+    if result.errors:
+        return ExitCode.ERRORS
+    return ExitCode.NOT_FINISHED if result.has_pending else ExitCode.DONE
+
+
+def _rest(result: RunResult) -> str:
+    if result.all_locked:
+        return ", what is left is in the hands of other workers"
+    return ", work is left" if result.has_pending else ""
+
+
+def _as_json(result: RunResult) -> dict[str, Any]:
+    return {
+        "processed": result.processed,
+        "has_pending": result.has_pending,
+        "all_locked": result.all_locked,
+        "errors": [
+            {"subscription": e.subscription, "key": e.key, "position": e.position, "error": e.text}
+            for e in result.errors
+        ],
+    }

@@ -1,0 +1,47 @@
+-- The read models of the demonstration and the statements of its subscribers.
+
+-- name: create_customers
+-- `disorder` counts events that did not come right after the one before: it must stay zero.
+create table if not exists public.customers (
+    customer text primary key,
+    events bigint not null,
+    last_version int not null,
+    cents bigint not null,
+    disorder int not null
+);
+
+-- name: count_customer
+-- One event of one customer.
+insert into public.customers as c (customer, events, last_version, cents, disorder)
+values ($1, 1, $2, $3, case when $2 = 1 then 0 else 1 end)
+on conflict (customer) do update set
+    events = c.events + 1, last_version = excluded.last_version, cents = c.cents + excluded.cents,
+    disorder = c.disorder + case when excluded.last_version = c.last_version + 1 then 0 else 1 end;
+
+-- name: create_products
+-- What was put into carts, taken out again, and sent back.
+create table if not exists public.products (
+    product text primary key,
+    added bigint not null,
+    removed bigint not null,
+    returned bigint not null
+);
+
+-- name: count_product
+-- A batch of one product, already added up.
+insert into public.products as p (product, added, removed, returned) values ($1, $2, $3, $4)
+on conflict (product) do update set
+    added = p.added + excluded.added, removed = p.removed + excluded.removed, returned = p.returned + excluded.returned;
+
+-- name: create_cash_book
+-- The order matters here: each balance stands on the one before.
+create table if not exists public.cash_book (
+    position bigint primary key,
+    cents bigint not null,
+    balance bigint not null
+);
+
+-- name: book
+-- One payment, with the balance after it.
+insert into public.cash_book (position, cents, balance)
+select $1, $2, $2 + coalesce((select b.balance from public.cash_book b order by b.position desc limit 1), 0);
