@@ -79,7 +79,8 @@ class Guard:
 def kill_tree(process: subprocess.Popen[bytes], timeout: float = 30.0) -> None:
     """Kill a process and its children with SIGKILL, and return when all are gone; `timeout` in seconds.
 
-    The parent is stopped first, so that it neither starts new children nor sees the old ones die.
+    The parent is stopped first, so that it neither starts new children nor sees the old ones die. Raises TimeoutError
+    when the system does not let go of one of them in time.
     """
     with suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGSTOP)
@@ -88,7 +89,8 @@ def kill_tree(process: subprocess.Popen[bytes], timeout: float = 30.0) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait(timeout)
-    wait_until(lambda: not any(is_alive(pid) for pid in children), timeout)
+    if not wait_until(lambda: not any(is_alive(pid) for pid in children), timeout):
+        raise TimeoutError(f"children of process {process.pid} are still there {timeout:g} s after their kill")
 
 
 def children_of(parent: int) -> list[int]:
