@@ -36,6 +36,7 @@ class HandlerConnection:
         self._lease = lease
         self._deferred: list[tuple[str, tuple[Any, ...]]] = []
         self._over: HeadraceError | None = None
+        self._is_doubtful = False
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """Run a statement, or several without arguments; see the port."""
@@ -143,11 +144,23 @@ class HandlerConnection:
     @asynccontextmanager
     async def _noting_loss(self) -> AsyncIterator[None]:
         """Keep the error that ended the session: what is called afterwards raises the same."""
+        self._is_doubtful = True
         try:
             yield
         except (HandlerTimeout, Unavailable) as error:
             self._over = self._over or error
             raise
+        self._is_doubtful = False
+
+    async def require_unspoiled(self) -> None:
+        """Return when the transaction can commit; a COMMIT after an error would quietly be a ROLLBACK.
+
+        Raises:
+            TransactionAborted: a statement has failed, and whoever sent it has swallowed the error.
+
+        """
+        if self._is_doubtful:
+            await self._require_fence()
 
 
 class PostgresTransaction:
@@ -168,6 +181,11 @@ class PostgresTransaction:
         """Send what handlers have deferred so far; raises the driver's error for it."""
         self._connection.require_open()
         await self._connection.settle()
+
+    async def finish(self) -> None:
+        """Settle, and make sure that the commit which follows is one."""
+        await self.settle()
+        await self._connection.require_unspoiled()
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:

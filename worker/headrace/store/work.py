@@ -140,7 +140,7 @@ class PostgresWork:
                     transaction = PostgresTransaction(session, group.lease, self._identity)
                     try:
                         yield transaction
-                        await transaction.settle()
+                        await transaction.finish()
                     finally:
                         transaction.connection.close()
             finally:

@@ -80,6 +80,7 @@ language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable
                  set enable_mergejoin = off as $$
 declare
     n int;
+    m int;
     d int := 0;
     v_failing bigint[];
 begin
@@ -146,6 +147,13 @@ begin
     if p_mode = 'end' then
         -- Rows that were claimed and not handled: due again, behind those that wait longer.
         update headrace.ready r set lease = null, due_at = clock_timestamp() where r.lease = p_lease;
+        get diagnostics m = row_count;
+        -- What was locked, less what is left now, is what the flush freed: a listed row that was none of the lease's
+        -- shows here, without comparing two lists.
+        if n - m <> cardinality(p_parts) then
+            raise exception '% of % ready rows are gone', cardinality(p_parts) - (n - m), cardinality(p_parts)
+                using errcode = 'HR004';
+        end if;
         delete from headrace.leases l where l.id = p_lease;
     end if;
     return query select d, s.status, s.epoch, s.streak from headrace.subscriptions s where s.run = p_run;
