@@ -2,6 +2,7 @@
 
 PYTHON := .venv/bin/python
 TESTS ?= tests
+BENCH ?= engine_catchup
 # Folders that hold Python once somebody has written it.
 CODE := worker operator tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py examples/*/*.py))))
 
@@ -45,8 +46,8 @@ demo: ## see Headrace work, in an environment of its own
 	@sh scripts/make-environment .venv-demo demo
 	@.venv-demo/bin/python -m headrace demo
 
-bench: setup ## measure
-	$(PYTHON) -m benchmarks
+bench: setup ## measure; BENCH names one of benchmarks/
+	$(PYTHON) -m benchmarks.$(BENCH)
 
 constraints: setup ## write requirements/constraints.txt from .venv
 	@sh scripts/write-constraints
