@@ -16,6 +16,9 @@ from headrace.ports.clock import Clock
 from headrace.ports.horizon import HolderReport, HorizonSource
 from headrace.ports.observer import Observer
 
+LEAST_PAUSE = 0.001
+"""Pauses shorter than this, in seconds, are none."""
+
 
 @dataclass(frozen=True, slots=True)
 class HorizonPace:
@@ -105,8 +108,8 @@ class HorizonService:
         """
         deadline = self._clock.monotonic() + timeout
         horizon = self._latest or await self.refresh()
-        while horizon.line <= beyond and (left := deadline - self._clock.monotonic()) > 0:
-            await self._clock.sleep(min(max(self._due_in(), 0.0), left))
+        while horizon.line <= beyond and (left := deadline - self._clock.monotonic()) > LEAST_PAUSE:
+            await self._clock.sleep(min(self._due_in(), left))
             # Whoever woke first has looked for all; the others find a fresh one.
             horizon = await self.refresh() if self._due_in() <= 0 else self._latest or horizon
         return horizon
@@ -136,7 +139,9 @@ class HorizonService:
                 self._tell_found()
 
     def _due_in(self) -> float:
-        return self._looked_at + self._interval - self._clock.monotonic()
+        # Rounded down: a sleep may end a moment early, and the rest of it would be a loop of tiny sleeps.
+        due_in = self._looked_at + self._interval - self._clock.monotonic()
+        return due_in if due_in > LEAST_PAUSE else 0.0
 
     async def _look(self) -> Horizon:
         self._started += 1
