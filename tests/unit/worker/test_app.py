@@ -10,6 +10,7 @@ import pytest
 
 from headrace.domain.errors import BadDeclaration, BadName, NotFound
 from headrace.domain.event import Event
+from headrace.domain.mapping import TableMapping
 from headrace.partitioning.keys import Stream
 from headrace.subscribers.app import App
 from headrace.subscribers.declare import on, projector, reactor
@@ -160,6 +161,14 @@ def test_select_names_what_is_missing() -> None:
         app.select(["loans", "lones"])
     with pytest.raises(NotFound, match="no group 'x'; there is 'projector', 'mail'"):
         app.select(groups=["x"])
+
+
+def test_app_keeps_the_mapping_of_its_event_table() -> None:
+    """Somebody else's event table is named with the app; without one, ours is read."""
+    mapping = TableMapping(table="log", schema="orders")
+
+    assert App(Loans(), name="library", events=mapping).events is mapping
+    assert App(Loans(), name="library").events is None
 
 
 def test_app_may_be_empty() -> None:

@@ -174,6 +174,14 @@ def test_secret_at_the_cut_is_not_halved_into_view() -> None:
             assert "hunter2" not in safe_text(text)
 
 
+def test_text_of_secrets_says_that_it_was_shortened() -> None:
+    """A long text that masking makes short still tells that something was left out."""
+    text = safe_text(("password=" + "y" * 500 + " ") * 200)
+
+    assert "the whole has 102,000 characters" in text
+    assert "yyy" not in text.split("left out")[0]
+
+
 def test_hostile_exceptions_still_give_a_text() -> None:
     """An exception whose text, notes or cause are broken is reported, never raised."""
 

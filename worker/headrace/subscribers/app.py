@@ -12,6 +12,7 @@ from types import FrameType, MappingProxyType
 
 from headrace.domain.errors import BadDeclaration, NotFound
 from headrace.domain.ids import checked_name
+from headrace.domain.mapping import TableMapping
 from headrace.domain.subscription import Declaration
 from headrace.subscribers.binding import BoundSubscriber, bind
 
@@ -22,10 +23,11 @@ class App:
     """The subscribers that are deployed together.
 
     ``name`` owns their subscriptions in a database; without it, it is the top-level package of the
-    module that makes the application.
+    module that makes the application. ``events`` maps somebody else's event table; without it the
+    subscribers read ``headrace.events``.
     """
 
-    def __init__(self, *subscribers: object, name: str | None = None) -> None:
+    def __init__(self, *subscribers: object, name: str | None = None, events: TableMapping | None = None) -> None:
         """Bind the subscribers.
 
         Raises:
@@ -36,6 +38,7 @@ class App:
         """
         self._name = checked_name(_name_of_caller(self) if name is None else name, "app")
         self._subscribers = _by_name(bind(subscriber) for subscriber in subscribers)
+        self.events = events
 
     @property
     def name(self) -> str:
