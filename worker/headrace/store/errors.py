@@ -55,7 +55,9 @@ def translate(error: BaseException, own: bool = True) -> HeadraceError | None:
     if isinstance(error, asyncpg.InterfaceError):
         return _interface(error)
     if isinstance(error, asyncpg.InternalClientError):
-        return Unavailable(f"the connection to the database broke: {error}")
+        # What the driver makes of a server that ends the session while a statement is on its way.
+        broke = any(words in str(error) for words in ("cannot switch to", "cannot process message"))
+        return Unavailable(f"the connection to the database broke: {error}") if broke else None
     if isinstance(error, ConnectionError):
         return Unavailable(f"the database cannot be reached: {error}")
     return None
