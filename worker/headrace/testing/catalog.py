@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from headrace.domain.errors import BadDeclaration, NotFound, OwnedElsewhere
-from headrace.domain.ids import LeaseId, PartitionKey, Position, Run
+from headrace.domain.ids import START, LeaseId, PartitionKey, Position, Run
 from headrace.domain.subscription import Declaration, ErrorClass, Status, Subscription
 from headrace.ports.catalog import Caught
 from headrace.ports.clock import Identity
@@ -29,6 +29,7 @@ class MemoryCatalog:
     def __init__(self, store: MemoryStore, identity: Identity) -> None:
         self._store = store
         self._owner = Owner(identity.id, identity.name)
+        self._setups: dict[Run, LeaseId] = {}
 
     async def declare(self, declarations: Sequence[Declaration]) -> list[Subscription]:
         """Insert what is missing, bring declared facts up to date."""
@@ -62,14 +63,16 @@ class MemoryCatalog:
         if not await self._do(lambda: self._take_setup_lease(subscription.run, lease, ttl)):
             yield False
             return
+        self._setups[subscription.run] = lease
         try:
             yield True
         finally:
+            del self._setups[subscription.run]
             await self._do(lambda: protocol.release(self._store, self._owner, [lease]))
 
-    async def caught_up(self, run: Run) -> Caught:
-        """Tell how far a subscription is."""
-        return await self._do(lambda: self._caught_up(run))
+    async def caught_up(self, run: Run, line: Position, key: PartitionKey | None = None) -> Caught:
+        """Tell how far a subscription is with respect to ``line``."""
+        return await self._do(lambda: self._caught_up(run, line, key))
 
     async def _do(self, statement: Callable[[], R]) -> R:
         await self._store.round_trip()
@@ -103,12 +106,14 @@ class MemoryCatalog:
         return stored
 
     def _start(self, subscription: Subscription, position: Position, boot_target: Position) -> Subscription:
-        row = self._store.subscriptions.get(subscription.name)
+        run = subscription.run
+        if run in self._setups:
+            protocol.fence(self._store, self._owner, self._setups[run])
+        row = self._store.subscription_of(run)
         if row is None:
-            raise NotFound(f"there is no subscription {subscription.name!r}")
+            raise NotFound(f"subscription {subscription.name!r} is gone, or was reset meanwhile: look again")
         if row.stored.status is not Status.NEW:
             return row.stored
-        run = row.stored.run
         self._store.cursors.put(run, CursorRow(position, boot_target))
         if not row.stored.partitioned:
             part = self._store.make_partition(run, WHOLE_LOG, position).id
@@ -133,8 +138,8 @@ class MemoryCatalog:
             return False
         ready = self._store.ready_of(run)
         if not row.stored.partitioned:
-            return all(self._store.partitions[found.part].position >= cursor.boot_target for found in ready)
-        return cursor.position >= cursor.boot_target and not any(
+            return not self._store.is_behind(self._store.partitions[ready[0].part].position, cursor.boot_target)
+        return not self._store.is_behind(cursor.position, cursor.boot_target) and not any(
             found.first_pos <= cursor.boot_target and not self._is_set_aside(found) for found in ready
         )
 
@@ -145,39 +150,65 @@ class MemoryCatalog:
     def _stop_main(self, run: Run, error_class: ErrorClass, reason: str, retry_in: float) -> None:
         row = self._store.subscription_of(run)
         if row is not None and row.stored.status in _STOPPABLE:
-            stopped = row.stored.stopped_by(error_class, reason)
+            stopped = row.stored.stopped_by(error_class, reason.replace("\0", "\\0"))
             self._put(row, replace(stopped, retry_at=self._store.later(retry_in)))
 
     def _begin_retry(self, run: Run, error_class: ErrorClass, force: bool) -> bool:
         row = self._store.subscription_of(run)
         if row is None or row.stored.status is not Status.ERROR or row.stored.error_class is not error_class:
             return False
-        if not force and (row.stored.retry_at is None or row.stored.retry_at > self._store.now()):
+        if not force and row.stored.retry_at is not None and row.stored.retry_at > self._store.now():
             return False
         self._put(row, row.stored.recovered())
         return True
 
     def _take_setup_lease(self, run: Run, lease: LeaseId, ttl: float) -> bool:
+        now = self._store.now()
+        for found in list(self._store.leases.values()):
+            if found.run == run and found.purpose == "setup" and found.expires_at < now:
+                self._store.leases.drop(found.id)
         if any(found.run == run and found.purpose != "work" for found in self._store.leases.values()):
             return False
         request = ClaimRequest(run, lease, lanes=1, parts=0, events=0, floor=0, ttl=ttl)
         protocol.put_lease(self._store, self._owner, request, parts=0, purpose="setup")
         return True
 
-    def _caught_up(self, run: Run) -> Caught:
-        cursor = self._store.cursors.get(run)
-        if cursor is None:
-            return Caught(Position(0), Position(0), 0, leased=False)
-        ready = self._store.ready_of(run)
-        lowest = min((row.first_pos for row in ready), default=None)
-        blocked = min((row for row in ready if self._is_set_aside(row)), key=lambda row: row.first_pos, default=None)
-        now = self._store.now()
-        return Caught(
-            position=cursor.position,
-            handled=cursor.position if lowest is None else Position(min(cursor.position, lowest - 1)),
-            inboxed=sum(row.backlog for row in ready),
-            leased=any(row.lease is not None for row in ready),
-            blocked=None if blocked is None else blocked.first_pos,
-            blocked_key=None if blocked is None else self._store.partitions[blocked.part].key,
-            due_later=any(row.lease is None and row.due_at is not None and row.due_at > now for row in ready),
+    def _caught_up(self, run: Run, line: Position, key: PartitionKey | None) -> Caught:
+        row, cursor = self._store.subscription_of(run), self._store.cursors.get(run)
+        if row is None or cursor is None:
+            return Caught(START, behind=False)
+        is_log, now = not row.stored.partitioned, self._store.now()
+        position = self._log_position(run) if is_log else cursor.position
+        behind = self._store.is_behind(position, line)
+        ready = [found for found in self._store.ready_of(run) if key is None or self._key_of(found) == key]
+        waiting = [found for found in ready if found.lease is None]
+        parked = min(
+            ((place, self._key_of(found)) for found in ready if (place := self._parked_at(found))), default=None
         )
+        return Caught(
+            position=position,
+            behind=behind,
+            low=None if is_log else min((found.first_pos for found in ready), default=None),
+            # The one ready row of an unpartitioned run is there all day: it is work only when something lies above it.
+            due=any(found.is_due(now) for found in waiting) and (behind or not is_log),
+            leased=len(waiting) < len(ready) if key is not None else self._is_worked_on(run),
+            backing_off=any(not found.is_due(now) and not self._is_set_aside(found) for found in waiting),
+            parked=None if parked is None else parked[0],
+            parked_key=None if parked is None else parked[1],
+        )
+
+    def _parked_at(self, ready: ReadyRow) -> Position | None:
+        """Return where a key stands that a person has held, or that is parked or waits for one; None for any other."""
+        failure = self._store.failures.get(ready.part)
+        if failure is not None and failure.state is not FailureState.BACKING_OFF:
+            return failure.position
+        return None if self._store.partitions[ready.part].hold is None else ready.first_pos
+
+    def _log_position(self, run: Run) -> Position:
+        return self._store.partitions[self._store.keys[run, WHOLE_LOG]].position
+
+    def _is_worked_on(self, run: Run) -> bool:
+        return any(lease.run == run and lease.purpose == "work" for lease in self._store.leases.values())
+
+    def _key_of(self, ready: ReadyRow) -> PartitionKey:
+        return self._store.partitions[ready.part].key

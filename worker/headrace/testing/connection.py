@@ -4,11 +4,12 @@ What a handler writes can be asserted as text and arguments; what it reads is an
 of the test's author. A read model that must really hold rows needs PostgreSQL, not this.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.domain.errors import UsageError
+from headrace.domain.errors import NotAllowed, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,22 @@ Responder = Callable[[Statement], Any]
 CheckState = Callable[[], None]
 NoteError = Callable[[], None]
 
+_LEADING_COMMENTS = re.compile(r"(\s|--[^\n]*(\n|$)|/\*.*?\*/)*", re.DOTALL)
+_ENDS_TRANSACTION = re.compile(
+    r"(commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!.*\bto\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
 
 class NoAnswer(UsageError):
     """A handler read something that no responder answers."""
 
 
 class RecordedConnection:
-    """Implements ``ports.connection.Connection`` by keeping what is sent, in ``sent``."""
+    """Implements ``ports.connection.Connection`` by keeping what is sent, in ``sent``.
+
+    Savepoints that a handler makes by statements of its own are kept like any other and undo nothing.
+    """
 
     def __init__(
         self, respond: Responder | None, check_state: CheckState = lambda: None, note_error: NoteError = lambda: None
@@ -41,14 +51,17 @@ class RecordedConnection:
         self._respond = respond
         self._check_state = check_state
         self._note_error = note_error
+        self._is_closed = False
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """Keep one statement; the responder, if there is one, may raise for it."""
+        self._check(query)
         self._send_all(Statement(query, args))
         return query.split(None, 1)[0].upper() if query.strip() else ""
 
     async def executemany(self, command: str, args: Iterable[Sequence[Any]], *, timeout: float | None = None) -> None:
         """Keep one statement for each sequence of arguments."""
+        self._check(command)
         self._send_all(*(Statement(command, tuple(row)) for row in args))
 
     async def fetch(
@@ -74,13 +87,31 @@ class RecordedConnection:
 
     def defer(self, query: str, *args: Any) -> None:
         """Keep a statement that is sent before the next one, or by ``settle``."""
+        self._check(query)
         self.deferred.append(Statement(query, args))
 
     def settle(self) -> None:
         """Send what was deferred, in order."""
         self._send_all()
 
+    def close(self) -> None:
+        """Refuse everything from now on: the transaction has ended."""
+        self._is_closed = True
+
+    def _check(self, query: str) -> None:
+        if self._is_closed:
+            raise NotAllowed(
+                "this connection belongs to a transaction that has ended: use it only while the handler runs"
+            )
+        leading = _LEADING_COMMENTS.match(query)
+        if _ENDS_TRANSACTION.match(query, leading.end() if leading else 0):
+            raise NotAllowed(
+                f"{query.strip()[:40]!r}: a handler cannot begin or end a transaction; its writes commit together with "
+                "its position"
+            )
+
     def _rows(self, statement: Statement) -> list[Any]:
+        self._check(statement.query)
         if self._respond is None:
             raise NoAnswer(
                 f"the in-memory store has no tables, so nothing answers {statement.query!r}: "

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from headrace.domain.errors import NotAllowed, NotFound
-from headrace.domain.ids import Address, PartitionId, PartitionKey, Position
+from headrace.domain.errors import HeadraceError, NotAllowed, NotFound
+from headrace.domain.ids import Address, PartitionKey, Position
 from headrace.ports.failures import Failure, Resumed
 from headrace.ports.work import FailureState
 from headrace.testing import protocol
-from headrace.testing.memory import AuditRow, CountersRow, FailureRow, MemoryStore, PartitionRow
+from headrace.testing.memory import AuditRow, CountersRow, FailureRow, MemoryStore, PartitionRow, ReadyRow
 
 R = TypeVar("R")
 
@@ -55,7 +55,7 @@ class MemoryFailures:
 
     def _row(self, address: Address) -> FailureRow:
         for _, row in self._rows([address.name]):
-            if self._store.partitions[row.part].key == address.key:
+            if self._store.partitions[row.part].key == (address.key or ""):
                 return row
         raise NotFound(f"{address} has no failure: see `headrace failures list`")
 
@@ -86,37 +86,54 @@ class MemoryFailures:
                 continue
             if ready.lease is not None:
                 leased += 1
-                continue
-            self._store.set_due(ready, self._store.now(), attempts=0)
-            self._store.failures.drop(row.part)
-            self._note(who, "resume", name, partition.key, row.position, why)
-            resumed += 1
+            elif ready.attempts > 0:
+                # The record stays until the key succeeds, so that its next failure does not count as a new one.
+                self._store.set_due(ready, self._store.now(), attempts=-1, takeovers=0)
+                fresh = replace(row, state=FailureState.BACKING_OFF, next_retry_at=self._store.now())
+                self._store.failures.put(row.part, fresh)
+                self._note(who, "resume", name, partition.key, row.position, why)
+                resumed += 1
         return Resumed(resumed, leased)
 
     def _skip(self, address: Address, position: Position | None, who: str, why: str) -> Position:
         row = self._row(address)
-        if position is not None and position != row.position:
-            raise NotAllowed(f"{address} fails at position {row.position}, not at {position}")
         ready, partition = self._store.ready[row.part], self._store.partitions[row.part]
         if ready.lease is not None:
             raise NotAllowed(f"{address} is being tried now: skip it when the try has ended")
-        drained = self._drop_entry(partition, row.part, row.position)
+        if position is not None and position != row.position:
+            raise NotAllowed(f"{address} fails at position {row.position}, not at {position}")
+        subscription = self._store.subscription_of(row.run)
+        if subscription is not None and not subscription.stored.partitioned:
+            drained = self._skip_in_log(partition, ready, row.position)
+        else:
+            drained = self._skip_entry(ready, row.position)
         self._store.failures.drop(row.part)
         self._store.count(row.run, 0, CountersRow(skipped=1, drained=drained))
         self._note(who, "skip", address.name, partition.key, row.position, why)
         return row.position
 
-    def _drop_entry(self, partition: PartitionRow, part: PartitionId, position: Position) -> int:
+    def _skip_entry(self, ready: ReadyRow, position: Position) -> int:
         """Take one event out of a key's inbox and make the rest due; returns 1 when there is no rest."""
-        ready = self._store.ready[part]
-        entries = tuple(entry for entry in self._store.inbox.get(part, ()) if entry != position)
-        protocol.put_entries(self._store, part, entries)
-        if not entries:
-            self._store.ready.drop(part)
+        entries = self._store.inbox.get(ready.part, ())
+        if position not in entries:
+            raise HeadraceError(f"the inbox of partition {ready.part} has no entry for its failing position {position}")
+        rest = tuple(entry for entry in entries if entry != position)
+        protocol.put_entries(self._store, ready.part, rest)
+        if not rest:
+            self._store.ready.drop(ready.part)
             return 1
         self._store.set_due(
-            replace(ready, attempts=0, takeovers=0), self._store.now(), backlog=ready.backlog - 1, first_pos=entries[0]
+            ready, self._store.now(), attempts=0, takeovers=0, backlog=ready.backlog - 1, first_pos=rest[0]
         )
+        return 0
+
+    def _skip_in_log(self, partition: PartitionRow, ready: ReadyRow, position: Position) -> int:
+        """Move an unpartitioned subscription onto the failing event."""
+        if partition.position >= position:
+            raise HeadraceError(f"partition {ready.part} is beyond its failing position {position}")
+        moved = replace(partition, position=position, touched_at=self._store.now())
+        self._store.partitions.put(partition.id, moved)
+        self._store.set_due(ready, self._store.now(), attempts=0, takeovers=0, first_pos=position)
         return 0
 
     def _note(self, who: str, verb: str, subscription: str, key: PartitionKey, position: Position, why: str) -> None:

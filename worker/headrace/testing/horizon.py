@@ -45,8 +45,13 @@ class MemoryHorizonSource:
         return SourceCheck()
 
     async def stored_position(self) -> Position:
-        """Return the highest position that a cursor or an unpartitioned subscription has stored."""
+        """Return the highest position that a reader has moved to; where it was put at its start proves nothing."""
         await self._store.round_trip()
-        positions = [cursor.position for cursor in self._store.cursors.values()]
-        positions += [row.position for row in self._store.partitions.values() if row.key == ""]
+        cursors = self._store.cursors
+        positions = [cursor.position for cursor in cursors.values() if cursor.routed]
+        for row in self._store.partitions.values():
+            subscription = self._store.subscription_of(row.run)
+            is_log = subscription is not None and not subscription.stored.partitioned
+            if is_log and row.position > cursors[row.run].position:
+                positions.append(row.position)
         return max(positions, default=START)

@@ -36,7 +36,7 @@ def _of_ready(store: MemoryStore) -> Iterator[str]:
                 yield f"I1: {where} is unpartitioned and has a backlog"
         else:
             yield from _of_backlog(ready, entries, partition, where)
-        if (ready.attempts > 0) != (partition.id in store.failures):
+        if (ready.attempts != 0) != (partition.id in store.failures):
             yield f"I7: {where} has {ready.attempts} attempts, failure: {partition.id in store.failures}"
         if ready.due_at is None and partition.hold is None and not _waits(store, partition):
             yield f"I10: {where} is never due, neither held nor waiting for a person"

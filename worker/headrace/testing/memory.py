@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from headrace.domain.errors import Unavailable
+from headrace.domain.errors import HeadraceError, Unavailable
 from headrace.domain.ids import START, LeaseId, PartitionId, PartitionKey, Position, Run
-from headrace.domain.subscription import Declaration, Subscription
+from headrace.domain.subscription import Declaration, Status, Subscription
 from headrace.ports.clock import Clock
 from headrace.ports.work import FailureState
 from headrace.ports.workers import Beat
@@ -34,7 +34,7 @@ READY_IS_GONE = "HR004"
 FIRST_SLICE = PartitionId(0)
 
 
-class BrokenProtocolError(Exception):
+class BrokenProtocol(HeadraceError):
     """A write that the protocol makes impossible; ``sqlstate`` is what PostgreSQL's functions raise for it."""
 
     def __init__(self, sqlstate: str, message: str) -> None:
@@ -77,7 +77,10 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class ReadyRow:
-    """A partition with inbox entries. ``due_at`` None is for ever; ``turn`` orders equal times."""
+    """A partition with inbox entries. ``due_at`` None is for ever; ``turn`` orders equal times.
+
+    ``attempts``: -1 when a person has resumed the key and nothing of its new budget is used.
+    """
 
     part: PartitionId
     run: Run
@@ -197,7 +200,7 @@ class MemoryStore:
         self._sequences: Counter[str] = Counter()
         self._cursors_taken: set[Run] = set()
         self._leases_in_use: list[tuple[LeaseId, Callable[[], bool]]] = []
-        self._lease_freed = asyncio.Event()
+        self._freed = asyncio.Event()
 
     async def round_trip(self) -> None:
         """Let others run, as any statement does.
@@ -232,6 +235,16 @@ class MemoryStore:
         row = self.subscription_of(run)
         return row is not None and row.stored.status.is_running
 
+    def line_of(self, run: Run, horizon: Position) -> Position:
+        """Return how far the run may go: to the horizon, while booting not beyond its boot target."""
+        row, cursor = self.subscription_of(run), self.cursors.get(run)
+        is_booting = row is not None and row.stored.status is Status.BOOTING
+        return min(horizon, cursor.boot_target) if is_booting and cursor is not None else horizon
+
+    def is_behind(self, position: Position, line: Position) -> bool:
+        """Whether an event of any type lies above the position, at or below the line."""
+        return next(self.log.after(position, line), None) is not None
+
     def ready_of(self, run: Run) -> list[ReadyRow]:
         """Return the ready rows of a run, by partition."""
         return sorted((row for row in self.ready.values() if row.run == run), key=lambda row: row.part)
@@ -260,6 +273,28 @@ class MemoryStore:
         self.partitions.drop(row.id)
         self.keys.drop((row.run, row.key))
 
+    def set_status(self, name: str, status: Status) -> None:
+        """Write a status as a command would, for example ``pause``."""
+        row = self.subscriptions[name]
+        stored = replace(row.stored, status=status, prev_status=row.stored.status, epoch=row.stored.epoch + 1)
+        self.subscriptions.put(name, replace(row, stored=stored))
+
+    def hold(self, run: Run, key: PartitionKey, why: str = "paused") -> None:
+        """Hold a key as ``pause NAME#KEY`` does; one that has no partition yet gets it."""
+        known = self.keys.get((run, key))
+        row = self.make_partition(run, key) if known is None else self.partitions[known]
+        self.partitions.put(row.id, replace(row, hold=why))
+        ready = self.ready.get(row.id)
+        if ready is not None and ready.lease is None:
+            self.set_due(ready, None)
+
+    def unhold(self, run: Run, key: PartitionKey) -> None:
+        """Free a held key: what waits for it is due now."""
+        row = self.partitions[self.keys[run, key]]
+        self.partitions.put(row.id, replace(row, hold=None))
+        if (ready := self.ready.get(row.id)) is not None:
+            self.set_due(ready, self.now())
+
     @contextmanager
     def cursor_taken(self, run: Run) -> Iterator[None]:
         """Hold the cursor of a run as another router or a command would."""
@@ -268,6 +303,7 @@ class MemoryStore:
             yield
         finally:
             self._cursors_taken.discard(run)
+            self._freed.set()
 
     def is_cursor_taken(self, run: Run) -> bool:
         """Whether somebody else holds the cursor of the run."""
@@ -282,7 +318,7 @@ class MemoryStore:
             yield
         finally:
             self._leases_in_use.remove(entry)
-            self._lease_freed.set()
+            self._freed.set()
 
     def is_lease_in_use(self, lease: LeaseId) -> bool:
         """Whether a transaction with that lease is open."""
@@ -290,6 +326,13 @@ class MemoryStore:
 
     async def wait_for_lease(self, lease: LeaseId) -> None:
         """Wait until no transaction holds the lease."""
-        while self.is_lease_in_use(lease):
-            self._lease_freed.clear()
-            await self._lease_freed.wait()
+        await self._wait_while(lambda: self.is_lease_in_use(lease))
+
+    async def wait_for_cursor(self, run: Run) -> None:
+        """Wait until nobody else holds the cursor."""
+        await self._wait_while(lambda: self.is_cursor_taken(run))
+
+    async def _wait_while(self, condition: Callable[[], bool]) -> None:
+        while condition():
+            self._freed.clear()
+            await self._freed.wait()

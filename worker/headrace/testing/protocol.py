@@ -28,7 +28,7 @@ from headrace.testing.memory import (
     FIRST_SLICE,
     PARTITION_IS_GONE,
     READY_IS_GONE,
-    BrokenProtocolError,
+    BrokenProtocol,
     CountersRow,
     FailureRow,
     LeaseRow,
@@ -57,13 +57,16 @@ def claim(store: MemoryStore, owner: Owner, request: ClaimRequest) -> tuple[Clai
     put_lease(store, owner, request, parts=len(chosen))
     for row in chosen:
         store.ready.put(row.part, replace(row, lease=request.lease))
-    return tuple(ClaimedPart(row.part, row.backlog, row.attempts, row.takeovers) for row in chosen)
+    return tuple(
+        ClaimedPart(row.part, row.backlog, max(row.attempts, 0), row.takeovers)
+        for row in sorted(chosen, key=lambda row: row.part)
+    )
 
 
 def put_lease(store: MemoryStore, owner: Owner, request: ClaimRequest, parts: int, purpose: str = "work") -> None:
     """Insert the lease of a claim."""
     if request.lease in store.leases:
-        raise BrokenProtocolError("23505", f"lease id {request.lease} is in use")
+        raise BrokenProtocol("23505", f"lease id {request.lease} is in use")
     store.leases.put(
         request.lease,
         LeaseRow(
@@ -125,12 +128,10 @@ def flush(store: MemoryStore, owner: Owner, flush: Flush) -> Flushed:
         _use_entries(store, progress.part, progress.positions)
     held = {row.part for row in store.leased_by(flush.lease)}
     if gone := [progress.part for progress in flush.progress if progress.part not in held]:
-        raise BrokenProtocolError(READY_IS_GONE, f"{len(gone)} of {len(flush.progress)} ready rows are gone")
+        raise BrokenProtocol(READY_IS_GONE, f"{len(gone)} of {len(flush.progress)} ready rows are gone")
     drained = 0
     for progress in flush.progress:
         drained += _lower(store, progress.part, len(progress.positions), progress.last, flush.mode)
-        if progress.recovered:
-            store.failures.drop(progress.part)
     _count_flush(store, flush, drained)
     if flush.mode is FlushMode.END:
         for row in store.leased_by(flush.lease):
@@ -142,7 +143,7 @@ def flush(store: MemoryStore, owner: Owner, flush: Flush) -> Flushed:
 def _move_partition(store: MemoryStore, part: PartitionId, last: Position) -> None:
     row = store.partitions.get(part)
     if row is None or row.position >= last:
-        raise BrokenProtocolError(PARTITION_IS_GONE, f"partition {part} is gone or ahead of {last}")
+        raise BrokenProtocol(PARTITION_IS_GONE, f"partition {part} is gone or ahead of {last}")
     store.partitions.put(part, replace(row, position=last, touched_at=store.now()))
 
 
@@ -150,7 +151,7 @@ def _use_entries(store: MemoryStore, part: PartitionId, positions: Iterable[Posi
     entries = store.inbox.get(part, ())
     used = set(positions)
     if not used <= set(entries):
-        raise BrokenProtocolError(ENTRY_IS_GONE, f"inbox entries of partition {part} are gone")
+        raise BrokenProtocol(ENTRY_IS_GONE, f"inbox entries of partition {part} are gone")
     put_entries(store, part, tuple(entry for entry in entries if entry not in used))
 
 
@@ -165,12 +166,14 @@ def put_entries(store: MemoryStore, part: PartitionId, entries: tuple[Position, 
 def _lower(store: MemoryStore, part: PartitionId, handled: int, last: Position, mode: FlushMode) -> int:
     """Drop the ready row where nothing came meanwhile; otherwise what came is due. Returns 1 for a drop."""
     row = store.ready[part]
+    if row.attempts:
+        store.failures.drop(part)
     if row.backlog == handled:
         store.ready.drop(part)
         return 1
     later = [entry for entry in store.inbox.get(part, ()) if entry > last]
     if not later:
-        raise BrokenProtocolError("23502", f"partition {part} keeps inbox entries below its position")
+        raise BrokenProtocol("23502", f"partition {part} keeps inbox entries below its position")
     store.set_due(
         row,
         store.now(),
@@ -199,13 +202,11 @@ def _flush_log(store: MemoryStore, flush: Flush) -> Flushed:
     if progress.last != progress.start:
         row = store.partitions.get(progress.part)
         if row is None or row.position != progress.start or not moves:
-            raise BrokenProtocolError(
-                PARTITION_IS_GONE, f"position of partition {progress.part} is not {progress.start}"
-            )
+            raise BrokenProtocol(PARTITION_IS_GONE, f"position of partition {progress.part} is not {progress.start}")
         _move_partition(store, progress.part, progress.last)
     ready = store.ready.get(progress.part)
     if ready is None or ready.lease != flush.lease:
-        raise BrokenProtocolError(READY_IS_GONE, f"ready row of partition {progress.part} is gone")
+        raise BrokenProtocol(READY_IS_GONE, f"ready row of partition {progress.part} is gone")
     store.set_due(
         ready,
         store.now(),
@@ -214,7 +215,7 @@ def _flush_log(store: MemoryStore, flush: Flush) -> Flushed:
         attempts=0 if moves else ready.attempts,
         takeovers=0 if moves else ready.takeovers,
     )
-    if progress.recovered and moves:
+    if ready.attempts and moves:
         store.failures.drop(progress.part)
     busy_us = round(flush.busy_seconds * 1_000_000)
     if progress.positions or busy_us:
@@ -227,7 +228,7 @@ def _flush_log(store: MemoryStore, flush: Flush) -> Flushed:
 def _after_flush(store: MemoryStore, run: Run, drained: int) -> Flushed:
     row = store.subscription_of(run)
     if row is None:
-        return Flushed(drained, "", 0, 0)
+        raise LeaseLost("the lease is gone with its run: the subscription was reset or removed")
     return Flushed(drained, row.stored.status.value, row.stored.epoch, row.streak)
 
 
@@ -236,7 +237,7 @@ def fail(store: MemoryStore, owner: Owner, failure: KeyFailure) -> int:
     fence(store, owner, failure.lease)
     ready = _leased_row(store, failure.lease, failure.part)
     due_at = None if failure.delay is None else store.later(failure.delay)
-    attempts = min(ready.attempts + 1, MAX_ATTEMPTS)
+    attempts = min(max(ready.attempts, 0) + 1, MAX_ATTEMPTS)
     store.set_due(ready, due_at, lease=None, takeovers=0, attempts=attempts)
     now = store.now()
     before = store.failures.get(failure.part)
@@ -273,7 +274,7 @@ def slow(store: MemoryStore, owner: Owner, lease: LeaseId, part: PartitionId, de
 def _leased_row(store: MemoryStore, lease: LeaseId, part: PartitionId) -> ReadyRow:
     ready = store.ready.get(part)
     if ready is None or ready.lease != lease:
-        raise BrokenProtocolError(READY_IS_GONE, f"ready row of partition {part} is gone")
+        raise BrokenProtocol(READY_IS_GONE, f"ready row of partition {part} is gone")
     return ready
 
 

@@ -36,7 +36,7 @@ class MemoryRouting:
         cursor = self._store.cursors.get(run)
         if cursor is None or not self._store.is_running(run):
             return Unrouted(RouteOutcome.STANDING)
-        page = read_page(self._store, cursor.position, self._line(run, cursor, horizon), wanted, limit, max_bytes)
+        page = read_page(self._store, cursor.position, self._store.line_of(run, horizon), wanted, limit, max_bytes)
         return Unrouted(RouteOutcome.ROUTED, cursor.position, page.last, page.events, not page.more)
 
     async def store_routes(
@@ -46,7 +46,8 @@ class MemoryRouting:
         return await self._do(lambda: self._store_routes(run, read_from, last, routes))
 
     async def pass_over(self, run: Run, position: Position) -> bool:
-        """Move the cursor onto the next wanted event."""
+        """Move the cursor onto the next wanted event; waits for whoever routes now."""
+        await self._store.wait_for_cursor(run)
         return await self._do(lambda: self._pass_over(run, position))
 
     async def sweep(self, run: Run, idle_seconds: float, slice_size: int) -> int:
@@ -66,7 +67,7 @@ class MemoryRouting:
             return RouteResult(RouteOutcome.BUSY)
         if not self._store.is_running(run):
             return RouteResult(RouteOutcome.STANDING, cursor.position)
-        line = self._line(run, cursor, horizon)
+        line = self._store.line_of(run, horizon)
         batch: list[Event[Any]] = []
         for event in self._store.log.after(cursor.position, line, wanted):
             if len(batch) > limit:
@@ -95,19 +96,13 @@ class MemoryRouting:
 
     def _pass_over(self, run: Run, position: Position) -> bool:
         cursor, subscription = self._store.cursors.get(run), self._store.subscription_of(run)
-        if cursor is None or subscription is None or self._store.is_cursor_taken(run):
+        if cursor is None or subscription is None:
             return False
         following = next(self._store.log.after(cursor.position, None, subscription.declared.wanted), None)
         if following is None or following.position != position:
             return False
         self._store.cursors.put(run, replace(cursor, position=position))
         return True
-
-    def _line(self, run: Run, cursor: CursorRow, horizon: Position) -> Position:
-        """Return where routing ends: at the boot target while booting."""
-        row = self._store.subscription_of(run)
-        is_booting = row is not None and row.stored.status is row.stored.status.BOOTING
-        return min(horizon, cursor.boot_target) if is_booting else horizon
 
     def _insert(
         self, run: Run, cursor: CursorRow, last: Position, routes: Sequence[tuple[Position, PartitionKey]]

@@ -6,7 +6,7 @@ it answers and refuses at once, and all are done for good when the block ends wi
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -64,7 +64,8 @@ class MemoryWork:
         await self._store.round_trip()
         if not self._store.is_running(group.run):
             return Loaded(standing=True)
-        rows = [row for part in group.parts if (row := self._store.partitions.get(part.part)) is not None]
+        ids = sorted(part.part for part in group.parts)
+        rows = [row for part in ids if (row := self._store.partitions.get(part)) is not None]
         held = tuple(row.id for row in rows if row.hold is not None)
         budget = _Budget(max_events, max_bytes)
         claimed = {part.part: part for part in group.parts}
@@ -86,7 +87,7 @@ class MemoryWork:
         row = self._store.partitions[claimed.part]
         if row.hold is not None:
             return Loaded(held=(row.id,))
-        page = read_page(self._store, row.position, horizon, wanted, limit, max_bytes)
+        page = read_page(self._store, row.position, self._store.line_of(group.run, horizon), wanted, limit, max_bytes)
         events = tuple(self._seen(event, row) for event in page.events)
         return Loaded(
             (LoadedPartition(row.id, row.key, row.position, claimed.attempts, claimed.takeovers, events, to=page.last),)
@@ -99,8 +100,11 @@ class MemoryWork:
         protocol.fence(self._store, self._owner, group.lease)
         transaction = MemoryTransaction(self._store, self._owner, group.lease, idle_seconds)
         with self._store.lease_in_use(group.lease, transaction.is_open):
-            yield transaction
-            await transaction.commit()
+            try:
+                yield transaction
+                await transaction.commit()
+            finally:
+                transaction.close()
 
     async def flush(self, flush: Flush) -> Flushed:
         """Flush on its own."""
@@ -149,11 +153,15 @@ class MemoryWork:
         return DueRun(run, row.stored.status.value, row.stored.epoch, due, next_due_in)
 
     def _claim_log(self, request: ClaimRequest, horizon: Position) -> ClaimedPart | None:
+        subscription, cursor = self._store.subscription_of(request.run), self._store.cursors.get(request.run)
+        if subscription is None or cursor is None or not subscription.stored.status.is_running:
+            return None
+        line = self._store.line_of(request.run, horizon)
         now = self._store.now()
         due = [row for row in self._store.ready_of(request.run) if row.is_due(now)]
-        if not due or self._store.partitions[due[0].part].position >= horizon:
+        if not due or not self._store.is_behind(self._store.partitions[due[0].part].position, line):
             return None
-        (part, *_) = protocol.claim(self._store, self._owner, request)
+        (part, *_) = protocol.claim(self._store, self._owner, replace(request, lanes=1))
         return part
 
     def _load_partition(
@@ -238,6 +246,7 @@ class MemoryTransaction:
         operations, sent = len(self._operations), len(self._connection.sent)
         try:
             yield
+            await self.settle()
         except BaseException:
             del self._operations[operations:]
             del self._connection.sent[sent:]
@@ -259,6 +268,10 @@ class MemoryTransaction:
         """Free a key for a while with the transaction."""
         await self.settle()
         self._add(partial(protocol.slow, self._store, self._owner, self._lease, part, delay))
+
+    def close(self) -> None:
+        """Let nobody write through it any more."""
+        self._connection.close()
 
     async def commit(self) -> None:
         """Do everything for good."""
