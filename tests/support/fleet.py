@@ -40,6 +40,11 @@ class WorkerProcess:
         """Whether it has not ended."""
         return self.popen.poll() is None
 
+    @property
+    def started(self) -> bool:
+        """Whether it has said that it works; only at log level info."""
+        return "worker started" in self.text()
+
     def kill(self) -> None:
         """Kill it at once (SIGKILL) and wait until it is gone."""
         self.popen.kill()

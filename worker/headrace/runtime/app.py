@@ -3,7 +3,6 @@
 from contextlib import AbstractAsyncContextManager
 
 from headrace.domain.engine_events import EngineEvent
-from headrace.domain.mapping import TableMapping
 from headrace.engine.engine import Engine
 from headrace.ports.observer import Observer
 from headrace.runtime.compose import EngineOptions, open_engine
@@ -20,21 +19,8 @@ class _Unheard:
 class App(BoundApp):
     """The subscribers that are deployed together.
 
-    ``name`` owns their subscriptions in a database; without it, it is the top-level package of the
-    module that makes the application. ``events`` maps somebody else's event table; without it the
-    subscribers read ``headrace.events``.
+    Name, subscribers and event table are those of :class:`headrace.subscribers.app.App`; this one can run.
     """
-
-    def __init__(self, *subscribers: object, name: str | None = None, events: TableMapping | None = None) -> None:
-        """Bind the subscribers.
-
-        Raises:
-            BadName: the name cannot be one.
-            BadDeclaration: a subscriber that cannot be used as written, or two of one name.
-
-        """
-        super().__init__(*subscribers, name=name)
-        self.events = events
 
     def engine(
         self, dsn: str, options: EngineOptions | None = None, observer: Observer | None = None
