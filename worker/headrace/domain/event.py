@@ -8,13 +8,19 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from uuid import UUID, uuid5
 
 from headrace.domain.errors import BadInput
 from headrace.domain.ids import START, PartitionKey, Position
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    # A handler that takes a raw event writes plain `Event`, also under mypy --strict.
+    T = TypeVarWithDefault("T", default=Any)
+else:
+    T = TypeVar("T")
 
 EXECUTION_NAMESPACE = UUID("6f2d0c9e-5d0b-4a58-9a61-6b1f0a4c7e25")
 """Namespace of execution ids; changing it would change every idempotency key in the field."""
@@ -120,9 +126,25 @@ class Event(Generic[T]):
 
     def seen_as(self, decode: Decoder) -> "Event[Any]":
         """Return the same event with its data decoded by ``decode``."""
+        if self._decode is decode:
+            return self
+        # Slot by slot: a typed handler pays for this on every event.
         other: Event[Any] = Event.__new__(Event)
-        for slot in Event.__slots__:
-            setattr(other, slot, getattr(self, slot))
+        other.position = self.position
+        other.stream = self.stream
+        other.version = self.version
+        other.type = self.type
+        other.tags = self.tags
+        other.event_id = self.event_id
+        other.recorded_at = self.recorded_at
+        other.appended_at = self.appended_at
+        other.commit_id = self.commit_id
+        other.key = self.key
+        other.subscription = self.subscription
+        other.replaying = self.replaying
+        other._raw_data = self._raw_data
+        other._raw_metadata = self._raw_metadata
+        other._metadata = self._metadata
         other._decode = decode
         other._data = None
         return other

@@ -39,7 +39,7 @@ class PartitionKey(str):
     __slots__ = ()
 
 
-def checked_name(name: str, what: str = "subscriber") -> str:
+def checked_name(name: object, what: str = "subscriber") -> str:
     """Return ``name`` when it may name a subscription.
 
     Raises:
