@@ -112,7 +112,8 @@ async def test_read_models_are_exact_under_kills_and_stalls(database: Database, 
             committed = await connection.fetchval("select count(*) from headrace.events")
             seen = await connection.fetchval("select count(*) from seen join headrace.events using (position)")
             noted = await connection.fetchval("select count(*) from whole_log")
-            versions = dict(await connection.fetch("select stream, version from per_stream"))
+            found = await connection.fetch("select stream, version from per_stream")
+            versions = {row["stream"]: row["version"] for row in found}
             disordered = await connection.fetchval(
                 "select count(*) from (select position, lag(position) over (order by place) as before from whole_log) x"
                 " where before >= position"

@@ -154,7 +154,7 @@ class Reminders:
         self.given_up: list[Any] = []
 
     @on("BookLent")
-    async def remind(self, event: Event) -> str:  # type: ignore[type-arg]
+    async def remind(self, event: Event) -> str:
         """Return the idempotency key."""
         return str(event.execution_id)
 
@@ -574,7 +574,7 @@ def test_model_of_the_mark_decodes_the_data() -> None:
     def typed(self: object, event: Event[Named]) -> Any:
         return event.data
 
-    def bare(self: object, event: Event) -> Any:  # type: ignore[type-arg]
+    def bare(self: object, event: Event) -> Any:
         return event.data
 
     assert given_to(typed, on(Named)) == Named(days=14)
