@@ -28,7 +28,7 @@ class Outcome:
         return json.loads(self.out)
 
 
-def environment(dsn: str | None = None, **variables: str) -> dict[str, str]:
+def environment(dsn: str | None = None, /, **variables: str) -> dict[str, str]:
     """Return the environment of a command: the caller's without its HEADRACE_ variables, plus these."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     named = {f"HEADRACE_{name.upper()}": value for name, value in variables.items()}

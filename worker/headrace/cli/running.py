@@ -36,6 +36,7 @@ from headrace.telemetry.fanout import Fanout
 from headrace.telemetry.logs import LogObserver, configure_logging
 
 MOST_ERRORS_SHOWN = 20
+TRACE = "\n\nTraceback"
 
 NamesArgument = Annotated[
     list[str] | None,
@@ -232,14 +233,22 @@ def _report(what: str, result: RunResult, output: OutputForm) -> ExitCode:
         print_json(_as_json(result))
     else:
         say(f"{what}: {count(result.processed, 'event')} handled{_rest(result)}")
-        for error in result.errors[:MOST_ERRORS_SHOWN]:
-            where = error.subscription if error.key is None else str(Address(error.subscription, error.key))
-            complain(f"{shown(where)}: {error.text}")
+        for sentence in _sentences(result)[:MOST_ERRORS_SHOWN]:
+            complain(sentence)
         if len(result.errors) > MOST_ERRORS_SHOWN:
-            complain(f"and {len(result.errors) - MOST_ERRORS_SHOWN} more; see headrace failures list")
+            complain("there are more of them; see headrace failures list")
     if result.errors:
         return ExitCode.ERRORS
     return ExitCode.NOT_FINISHED if result.has_pending else ExitCode.DONE
+
+
+def _sentences(result: RunResult) -> list[str]:
+    """Return the errors of a result, each key with its last one; where it came from is in the ledger."""
+    latest = {}
+    for error in result.errors:
+        where = error.subscription if error.key is None else str(Address(error.subscription, error.key))
+        latest[where, error.position] = f"{shown(where)}: {error.text.partition(TRACE)[0].strip()}"
+    return list(latest.values())
 
 
 def _rest(result: RunResult) -> str:

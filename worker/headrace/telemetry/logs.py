@@ -223,7 +223,8 @@ def _failure(event: facts.KeyFailed) -> dict[str, Any]:
         "state": event.state,
         "attempts": event.attempts,
         "retry_in": event.delay,
-        "error": bounded(event.error),
+        # Where it came from is in the ledger, for `headrace failures show`.
+        "error": bounded(event.error.partition("\n\nTraceback")[0]),
     }
 
 
