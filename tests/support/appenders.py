@@ -17,12 +17,15 @@ from typing import Any
 
 import asyncpg
 
+from support.waiting import until
+
 STREAMS = 4
 LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
-    asyncpg.AdminShutdownError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.TooManyConnectionsError,
     OSError,
 )
 
@@ -100,11 +103,19 @@ class _Appender:
         while self._left > 0:
             try:
                 if self._connection is None or self._connection.is_closed():
-                    await self._connect()
+                    await until(self._connects, timeout=60, message="the server takes connections")
                 await self._one_transaction()
             except LOST:
                 await self._drop()
         await self._drop()
+
+    async def _connects(self) -> bool:
+        try:
+            await self._connect()
+        except LOST:
+            await self._drop()
+            return False
+        return True
 
     async def _connect(self) -> None:
         settings = {"application_name": self._name}
