@@ -22,6 +22,7 @@ class StubHandler:
     is_async: bool = True
     per_key: bool = False
     needs_connection: bool = False
+    needs_context: bool = False
 
 
 @dataclass(slots=True)

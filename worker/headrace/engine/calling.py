@@ -6,8 +6,9 @@ thread cannot be cancelled: when its time is over it is cut off from the transac
 
 import asyncio
 import contextvars
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 from headrace.domain.errors import HandlerTimeout
@@ -63,6 +64,30 @@ class BlockingConnection:
         self._connection.defer(query, *args)
 
 
+class _Resumed:
+    """The rest of a coroutine that was run up to its first wait."""
+
+    __slots__ = ("_coroutine", "_waiting")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> None:
+        self._coroutine = coroutine
+        self._waiting = waiting
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waiting = self._waiting
+        while True:
+            try:
+                sent = yield waiting
+            except BaseException as error:  # noqa: BLE001 - passed on to where it belongs
+                resume = partial(self._coroutine.throw, error)
+            else:
+                resume = partial(self._coroutine.send, sent)
+            try:
+                waiting = resume()
+            except StopIteration as end:
+                return end.value
+
+
 class Caller:
     """Calls bound handlers."""
 
@@ -77,13 +102,18 @@ class Caller:
             HandlerTimeout: it took longer; whatever the handler raises passes unchanged.
 
         """
+        work = handler.call(values) if handler.is_async else self._in_thread(handler, values)
+        if isinstance(work, Coroutine):
+            try:
+                # Up to its first wait here and now: most handlers only defer, and need no timer then.
+                waiting = work.send(None)
+            except StopIteration:
+                return
+            work = _Resumed(work, waiting)
         bound = asyncio.timeout(timeout)
         try:
             async with bound:
-                if handler.is_async:
-                    await handler.call(values)
-                else:
-                    await self._in_thread(handler, values)
+                await work
         except TimeoutError as error:
             if not bound.expired():
                 raise

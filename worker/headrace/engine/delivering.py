@@ -69,7 +69,8 @@ async def deliver(caller: Caller, tracked: Tracked, step: Step, connection: Conn
         await caller.call(step.batch, values, tracked.timeout)
         return
     for handler in step.handlers:
-        values = HandlerValues(event, (), partition.key, connection, tracked.context(partition))
+        context = tracked.context(partition) if handler.needs_context else None
+        values = HandlerValues(event, (), partition.key, connection, context)
         await caller.call(handler, values, tracked.timeout)
 
 

@@ -51,12 +51,15 @@ class Done:
         self._parts: dict[PartitionId, _Part] = {
             p.part: _Part(p, p.position, sorted(p.vanished)) for p in sorted(partitions, key=lambda p: p.part)
         }
+        # What has moved since the last flush: a reactor flushes often, and few of its keys at a time.
+        self._moved = dict.fromkeys(p for p, part in self._parts.items() if part.unpassed or not partitioned)
         self.count = 0
         self.unflushed = 0
 
     def add(self, partition: LoadedPartition, position: Position) -> None:
         """Note one handled event; events of a partition come in position order."""
         self._parts[partition.part].handled.append(position)
+        self._moved[partition.part] = None
         self.count += 1
         self.unflushed += 1
 
@@ -67,9 +70,12 @@ class Done:
     def close(self, partition: LoadedPartition) -> None:
         """Leave a partition out of all later flushes: it has left the group."""
         del self._parts[partition.part]
+        self._moved.pop(partition.part, None)
 
     def take(self) -> tuple[Progress, ...]:
         """Return what the next flush has to write, in partition order; each event is given out once."""
+        moved = sorted(self._moved)
         self.unflushed = 0
-        made = (part.take(partitioned=self._partitioned) for part in self._parts.values())
+        self._moved = {}
+        made = (self._parts[part].take(partitioned=self._partitioned) for part in moved)
         return tuple(p for p in made if p is not None)

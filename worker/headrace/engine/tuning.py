@@ -29,7 +29,7 @@ class Tuning:
     beat_seconds: float = 1.0
     poll_min: float = 0.01
     poll_max: float = 0.5
-    reactor_flush_events: int = 100
+    reactor_flush_events: int = 250
     reactor_flush_seconds: float = 0.2
     setup_wait: float = 60.0
     retry_min: float = 5.0

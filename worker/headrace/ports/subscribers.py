@@ -76,6 +76,11 @@ class BoundHandler(Protocol):
         ...
 
     @property
+    def needs_context(self) -> bool:
+        """Whether it asks for a context."""
+        ...
+
+    @property
     def per_key(self) -> bool:
         """For batch handlers: called once per key rather than once per claim group."""
         ...
