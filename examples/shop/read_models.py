@@ -88,7 +88,7 @@ class WelcomeMail:
         print(f"mail to {event.data.mail}: welcome, {event.data.name} (id {event.execution_id})", flush=True)
 
     @on_failed
-    async def give_up(self, event: Event, error: BaseException) -> None:
+    async def give_up(self, event: Event[CustomerRegistered], error: BaseException) -> None:
         """Let an event go whose retries are spent, rather than park its customer."""
         print(f"no mail for the event at {event.position}: {error}", flush=True)
 
