@@ -12,6 +12,7 @@ from headrace.cli.failures import failures_app
 from headrace.cli.importing import import_command
 from headrace.cli.running import boot_command, run_command, setup_command, wait_command, worker_command
 from headrace.cli.schema import migrate_command
+from headrace.cli.status import skip_command, status_command
 
 DEBUG = "--debug"
 
@@ -64,6 +65,8 @@ _add(
     "headrace worker shop.read_models:app --until-caught-up --timeout 600",
 )
 _add("wait", wait_command, "headrace wait orders_by_customer --position 1204 --timeout 5")
+_add("status", status_command, "headrace status", "headrace status orders_by_customer --partitions")
+_add("skip", skip_command, "headrace skip orders_by_customer --position 1204 --why 'a key of 2 kB'")
 _add("demo", demo_command, "headrace demo --events 20000 --workers 3")
 app.add_typer(failures_app)
 

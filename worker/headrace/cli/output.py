@@ -68,11 +68,11 @@ def print_json(data: Any) -> None:
     sys.stdout.write(text + "\n")
 
 
-def print_rows(rows: Sequence[Sequence[Cell]]) -> None:
-    """Print rows in aligned columns, two blanks apart; the last column is not padded."""
+def print_rows(rows: Sequence[Sequence[Cell]], notes: Sequence[Sequence[Cell]] = ()) -> None:
+    """Print rows in aligned columns, two blanks apart, each followed by its notes; the last column is not padded."""
     widths = [max((cell_len(str(row[at])) for row in rows if at < len(row)), default=0) for at in range(_columns(rows))]
     out = console()
-    for row in rows:
+    for number, row in enumerate(rows):
         line = Text()
         for at, cell in enumerate(row):
             line.append_text(cell if isinstance(cell, Text) else Text(cell))
@@ -80,6 +80,8 @@ def print_rows(rows: Sequence[Sequence[Cell]]) -> None:
                 line.append(" " * (widths[at] - cell_len(str(cell)) + 2))
         line.rstrip()
         out.print(line, markup=False, emoji=False, soft_wrap=True)
+        for note in notes[number] if number < len(notes) else ():
+            out.print(note, markup=False, emoji=False, soft_wrap=True)
 
 
 def shown(text: str, limit: int = 200) -> str:

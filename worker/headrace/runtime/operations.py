@@ -14,6 +14,8 @@ from headrace.domain.ids import Position
 from headrace.engine.arrival import wait_for
 from headrace.engine.horizon import HorizonService
 from headrace.engine.tracked import Ports
+from headrace.ports.horizon import HolderReport
+from headrace.ports.status import StatusReader
 from headrace.runtime.system import SystemClock, SystemIdentity, SystemRandomness
 from headrace.settings import Settings
 from headrace.store.catalog import PostgresCatalog
@@ -25,10 +27,13 @@ from headrace.store.mapping import EventTable, inspect_table
 from headrace.store.migrate import require_schema
 from headrace.store.pool import Database
 from headrace.store.routing import PostgresRouting
+from headrace.store.skipping import PostgresSkipping
+from headrace.store.status import PostgresStatus
 from headrace.store.work import PostgresWork
 from headrace.telemetry.logs import LogObserver
 
 CONNECTIONS = 3
+SECOND_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,22 @@ class Operations:
     table: EventTable
     ports: Ports
     failures: PostgresFailures
+    skipping: PostgresSkipping
+    status: StatusReader
+
+    async def who_holds(self) -> HolderReport | None:
+        """Return who holds the line of the event table now; None when nobody does.
+
+        Raises:
+            NotExact: the table cannot be read exactly; the message names the fix.
+
+        """
+        horizon = HorizonService(PostgresHorizon(self.database, self.table), self.ports.clock)
+        await horizon.start()
+        # Only who is met twice is worth a name: an append of this moment is over at the second look.
+        await self.ports.clock.sleep(SECOND_LOOK_SECONDS)
+        await horizon.refresh()
+        return await horizon.holder()
 
     async def wait_for(self, name: str, position: int | None, key: str | None, timeout: float | None) -> None:
         """Return when a subscription has handled everything up to ``position`` (default: all there is now).
@@ -84,7 +105,8 @@ async def open_operations(settings: Settings) -> AsyncIterator[Operations]:
             randomness=SystemRandomness(),
             observer=LogObserver(),
         )
-        yield Operations(database, table, ports, PostgresFailures(database, table))
+        failures, skipping = PostgresFailures(database, table), PostgresSkipping(database, table)
+        yield Operations(database, table, ports, failures, skipping, PostgresStatus(database))
 
 
 def who_asks() -> str:

@@ -158,7 +158,9 @@ async def _background(work: Coroutine[Any, Any, None], name: str) -> AsyncIterat
         yield
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        (ended,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(ended, Exception):
+            logger("headrace.worker").error("a duty of the process had ended", duty=name, error=repr(ended))
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:
