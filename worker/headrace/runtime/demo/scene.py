@@ -20,7 +20,7 @@ from headrace.domain.errors import HeadraceError
 from headrace.embedded.cluster import Cluster
 from headrace.embedded.programs import find_programs
 from headrace.runtime.demo.shop import shop_log
-from headrace.runtime.demo.subscribers import OUTBOX
+from headrace.runtime.demo.subscribers import MAILBOX
 from headrace.runtime.demo.verdict import Verdict, judge
 from headrace.runtime.importing import Imported, import_file
 from headrace.store.events import PostgresEvents
@@ -48,8 +48,8 @@ class Stage:
     def __init__(self, dsn: str, folder: Path) -> None:
         """Take the database and a folder for what is written."""
         self.dsn = dsn
-        self.outbox = folder / "outbox"
-        self.outbox.mkdir()
+        self.mailbox = folder / "mailbox"
+        self.mailbox.mkdir()
         self._logs = folder
         self._workers: list[subprocess.Popen[bytes]] = []
 
@@ -75,7 +75,7 @@ class Stage:
         order = ("--until-caught-up", "--timeout", f"{WORKERS_SECONDS:g}", "--metrics-port", "0")
         return subprocess.Popen(  # noqa: S603 - this very interpreter and program
             (sys.executable, "-m", "headrace", "worker", APP, *order),
-            env=own | {"HEADRACE_DSN": self.dsn, OUTBOX: str(self.outbox)},
+            env=own | {"HEADRACE_DSN": self.dsn, MAILBOX: str(self.mailbox)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -99,7 +99,7 @@ class Stage:
 
     async def judge(self) -> list[Verdict]:
         """Return the verdict on each subscriber."""
-        return await judge(self.dsn, self.outbox)
+        return await judge(self.dsn, self.mailbox)
 
     def end(self) -> None:
         """End what still runs."""

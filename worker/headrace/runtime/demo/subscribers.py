@@ -14,7 +14,7 @@ from headrace.runtime.app import App
 from headrace.runtime.demo.statements import statement
 from headrace.subscribers.declare import batch, on, projector, reactor, setup
 
-OUTBOX = "HEADRACE_DEMO_OUTBOX"
+MAILBOX = "HEADRACE_DEMO_MAILBOX"
 """Folder into which the reactor writes its mails; one file a process."""
 
 
@@ -82,9 +82,9 @@ class ParcelMails:
     async def send(self, event: Event[Any]) -> None:
         """Write the mail; its id is the same however often it is sent."""
         mail = {"id": str(event.execution_id), "to": event.stream, "version": event.version, "at": time.time_ns()}
-        path = Path(os.environ[OUTBOX]) / f"{os.getpid()}.jsonl"
-        with path.open("a", encoding="utf-8") as outbox:
-            outbox.write(json.dumps(mail) + "\n")
+        path = Path(os.environ[MAILBOX]) / f"{os.getpid()}.jsonl"
+        with path.open("a", encoding="utf-8") as mailbox:
+            mailbox.write(json.dumps(mail) + "\n")
 
 
 app = App(Customers(), Products(), CashBook(), ParcelMails(), name="demo")

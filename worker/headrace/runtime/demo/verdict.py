@@ -34,12 +34,12 @@ class Verdict:
         return self.differences == 0 and self.events == self.wanted
 
 
-async def judge(dsn: str, outbox: Path) -> list[Verdict]:
+async def judge(dsn: str, mailbox: Path) -> list[Verdict]:
     """Return the verdict on each subscriber."""
     database = await Database.open(dsn, max_size=1, application_name="headrace demo")
     async with database, database.session() as session:
         verdicts = [await _table(session, name, shape) for name, shape in TABLES.items()]
-        return [*verdicts, await _mails(session, outbox)]
+        return [*verdicts, await _mails(session, mailbox)]
 
 
 async def _table(session: Session, name: str, shape: str) -> Verdict:
@@ -49,13 +49,13 @@ async def _table(session: Session, name: str, shape: str) -> Verdict:
     return Verdict(name, shape, row["rows"], row["events"] or 0, row["wanted_events"] or 0, row["differences"])
 
 
-async def _mails(session: Session, outbox: Path) -> Verdict:
+async def _mails(session: Session, mailbox: Path) -> Verdict:
     """Judge the reactor: every parcel mailed, each customer's in order; a mail may have been sent twice."""
     parcels = await session.fetch(statement("shipped_orders"))
     wanted = {(row["stream"], row["version"]): _execution_id(row["event_id"]) for row in parcels}
     sent, repeated, wrong = set[tuple[str, int]](), 0, 0
     last: dict[str, int] = {}
-    for mail in _read(outbox):
+    for mail in _read(mailbox):
         parcel = (mail["to"], mail["version"])
         wrong += wanted.get(parcel) != mail["id"]
         if parcel in sent:
@@ -75,7 +75,7 @@ def _execution_id(event_id: UUID) -> str:
     return str(event.execution_id)
 
 
-def _read(outbox: Path) -> Iterator[dict[str, Any]]:
+def _read(mailbox: Path) -> Iterator[dict[str, Any]]:
     """Yield the mails of all processes in the order of their writing."""
-    mails = [json.loads(line) for file in sorted(outbox.glob("*.jsonl")) for line in file.open(encoding="utf-8")]
+    mails = [json.loads(line) for file in sorted(mailbox.glob("*.jsonl")) for line in file.open(encoding="utf-8")]
     yield from sorted(mails, key=lambda mail: mail["at"])
