@@ -211,6 +211,42 @@ async def test_the_loop_rests_while_others_look() -> None:
         await loop
 
 
+async def test_the_loop_rests_while_a_reader_is_at_work() -> None:
+    """A batch may take longer than the clock's pace: the reader looks again before its next one, the clock need not."""
+    stage = Stage()
+    await stage.service.start()
+    loop = asyncio.create_task(stage.service.run())
+    await stage.clock.turn()
+    before = stage.source.looks
+    for number in range(20):
+        stage.source.sequence = number
+        with stage.service.reading():
+            await stage.service.refresh()
+            await stage.clock.advance(0.6)
+    assert stage.source.looks - before == 20
+    with stage.service.reading():
+        await stage.clock.advance(30)
+    assert stage.source.looks - before >= 20 + 30 / 2 - 1, "a reader that is stuck must not stop the clock"
+    loop.cancel()
+    with suppress(asyncio.CancelledError):
+        await loop
+
+
+async def test_waiting_hears_of_a_look_by_a_reader_at_work() -> None:
+    """While one subscription routes its backlog, the line that it finds wakes the others."""
+    stage = Stage()
+    await stage.service.start()
+    waiter = asyncio.create_task(stage.service.wait_advanced(Position(4), timeout=60))
+    with stage.service.reading():
+        await stage.clock.advance(1)
+        stage.source.sequence = 5
+        await stage.service.refresh()
+        looks = stage.source.looks
+        await stage.clock.advance(0.3)
+    assert (await waiter).line == 5
+    assert stage.source.looks == looks
+
+
 async def test_waiting_ends_when_the_line_has_passed() -> None:
     """A waiter returns at the first look that shows the line beyond its position."""
     stage = Stage()

@@ -6,6 +6,8 @@ statement. A horizon is never stored as a position: a crash of the server can ta
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.domain.engine_events import DatabaseFound, DatabaseLost, HorizonHeld
@@ -22,10 +24,14 @@ LEAST_PAUSE = 0.001
 
 @dataclass(frozen=True, slots=True)
 class HorizonPace:
-    """How often the service looks by itself, and when a held line is worth telling; in seconds."""
+    """How often the service looks by itself, and when a held line is worth telling; in seconds.
+
+    ``reading``: how long after the last look it leaves looking to readers that are at work.
+    """
 
     fastest: float = 0.01
     slowest: float = 0.25
+    reading: float = 2.0
     growth: float = 1.5
     lost_slowest: float = 5.0
     held_after: float = 1.0
@@ -60,6 +66,7 @@ class HorizonService:
         self._latest: Horizon | None = None
         self._looked_at = float("-inf")
         self._interval = self._pace.fastest
+        self._readers = 0
         self._lost = False
         self._told: tuple[Holder, float] | None = None
         self.notes: tuple[str, ...] = ()
@@ -101,6 +108,15 @@ class HorizonService:
                 return self._latest
             return await self._look()
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Route or read a batch in this block, refreshing before each: the clock need not look as well."""
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+
     async def wait_advanced(self, beyond: Position, timeout: float) -> Horizon:
         """Return as soon as the line is above ``beyond``, or after ``timeout`` seconds; the newest horizon.
 
@@ -109,7 +125,8 @@ class HorizonService:
         deadline = self._clock.monotonic() + timeout
         horizon = self._latest or await self.refresh()
         while horizon.line <= beyond and (left := deadline - self._clock.monotonic()) > LEAST_PAUSE:
-            await self._clock.sleep(min(self._due_in(), left))
+            # Not longer than this, because a reader's look may have found more meanwhile.
+            await self._clock.sleep(min(self._due_in(), left, self._pace.slowest))
             # Whoever woke first has looked for all; the others find a fresh one.
             horizon = await self.refresh() if self._due_in() <= 0 else self._latest or horizon
         return horizon
@@ -128,7 +145,7 @@ class HorizonService:
         """
         while True:
             if (due_in := self._due_in()) > 0:
-                await self._clock.sleep(due_in)
+                await self._clock.sleep(min(due_in, self._pace.slowest))
                 continue
             try:
                 await self.refresh()
@@ -140,7 +157,8 @@ class HorizonService:
 
     def _due_in(self) -> float:
         # Rounded down: a sleep may end a moment early, and the rest of it would be a loop of tiny sleeps.
-        due_in = self._looked_at + self._interval - self._clock.monotonic()
+        interval = max(self._interval, self._pace.reading) if self._readers else self._interval
+        due_in = self._looked_at + interval - self._clock.monotonic()
         return due_in if due_in > LEAST_PAUSE else 0.0
 
     async def _look(self) -> Horizon:

@@ -35,6 +35,7 @@ class Lifecycle:
         self._caller = caller
         self._catalog = shared.ports.catalog
         self._clock = shared.ports.clock
+        self._paces: dict[str, Pace] = {}
 
     async def declare(self, bound: Sequence[BoundSubscriber]) -> list[Tracked]:
         """Store what the code declares and return it tracked, without setting anything up.
@@ -47,11 +48,11 @@ class Lifecycle:
         return [self.track(b, s) for b, s in zip(bound, stored, strict=True)]
 
     def track(self, bound: BoundSubscriber, stored: Subscription) -> Tracked:
-        """Return a subscription as this engine works on it."""
+        """Return a subscription as this engine works on it; how fast it goes is remembered from run to run."""
         options = self._shared.options
         budget = min(options.group_seconds, options.lease_seconds / 3)
         parts = bound.partitions_per_claim or options.group_partitions
-        pace = Pace(budget, parts, options.group_events, options.max_bytes)
+        pace = self._paces.setdefault(bound.name, Pace(budget, parts, options.group_events, options.max_bytes))
         return Tracked(bound, stored, pace, bound.timeout or options.handler_timeout, parts)
 
     async def set_up(self, tracked: Sequence[Tracked]) -> list[RunError]:

@@ -56,13 +56,13 @@ class Router:
                 await self._clock.sleep(OUTAGE_SECONDS)
 
     async def _turn(self) -> None:
-        line = self._horizon.latest.line if self._horizon.latest is not None else None
-        if line is not None and line == self._complete_at:
-            await self._horizon.wait_advanced(line, self._shared.options.poll_max)
+        done = self._complete_at
+        if done is not None:
             await self._look_after()
-            if self._horizon.latest is not None and self._horizon.latest.line == line:
+            if (await self._horizon.wait_advanced(done, self._shared.options.poll_max)).line == done:
                 return
-        result = await self.step(self._shared.options.route_batch)
+        with self._horizon.reading():
+            result = await self.step(self._shared.options.route_batch)
         if result is None:
             return
         match result.outcome:
@@ -71,16 +71,15 @@ class Router:
             case RouteOutcome.STANDING:
                 await self._look_after()
                 await self._clock.sleep(STANDING_SECONDS)
-            case RouteOutcome.ROUTED if self._tracked.stored.status is Status.BOOTING:
-                await self._activate()
 
     async def step(self, limit: int) -> RouteResult | None:
-        """Route one batch; None for an unpartitioned subscription, which is only woken."""
+        """Route one batch; None when all up to the line is routed, or there is only somebody to wake."""
         horizon = await self._horizon.refresh()
         line = horizon.line
+        if line == self._complete_at:
+            return None
         if not self._tracked.partitioned:
-            if line != self._complete_at:
-                self._wake.mark(self._tracked.run)
+            self._wake.mark(self._tracked.run)
             self._complete_at = line
             return None
         result = await self._route(line, limit)
