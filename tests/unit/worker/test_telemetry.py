@@ -150,6 +150,7 @@ def test_counters_start_at_zero() -> None:
     metrics = Metrics()
     metrics.introduce(["orders"])
 
+    assert b"_created" not in metrics.render()[0]
     assert value(metrics, "headrace_lease_lost_total", subscription="orders") == 0
     assert value(metrics, "headrace_handled_total", subscription="orders", outcome="parked") == 0
 

@@ -38,25 +38,17 @@ def configure_logging(form: str | None, level: str, stream: TextIO | None = None
     ``form`` is json, console, or None: console on a terminal and json elsewhere.
     """
     out = stream or sys.stderr
-    chosen = form or ("console" if out.isatty() else "json")
-    renderer: Processor = (
-        structlog.dev.ConsoleRenderer(
-            colors=out.isatty(),
-            pad_event_to=32,
-            timestamp_key="time",
-            exception_formatter=structlog.dev.plain_traceback,
-        )
-        if chosen == "console"
-        else structlog.processors.JSONRenderer(serializer=_to_json)
-    )
+    for_people = (form or ("console" if out.isatty() else "json")) == "console"
+    stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S" if for_people else "iso", utc=not for_people, key="time")
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        stamp,
         structlog.stdlib.ExtraAdder(),
     ]
     tail: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-    tail += [structlog.processors.format_exc_info, _make_safe, renderer]
+    tail += [structlog.processors.format_exc_info, _make_safe]
+    tail += [_without_our_name, _for_people(out.isatty())] if for_people else [_for_machines()]
     handler = logging.StreamHandler(out)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=tail))
     root = logging.getLogger()
@@ -245,6 +237,27 @@ def _safe(value: Any, limit: int) -> Any:
             return [_safe(item, limit) for item in value[:MAX_ITEMS]]
         case _:
             return bounded(printable(redacted(str(value))), limit)
+
+
+def _for_people(colours: bool) -> Processor:
+    return structlog.dev.ConsoleRenderer(
+        colors=colours,
+        pad_event_to=0,
+        pad_level=False,
+        timestamp_key="time",
+        exception_formatter=structlog.dev.plain_traceback,
+    )
+
+
+def _for_machines() -> Processor:
+    return structlog.processors.JSONRenderer(serializer=_to_json)
+
+
+def _without_our_name(_log: Any, _method: str, fields: EventDict) -> EventDict:
+    """Leave the logger's name to lines that are not ours."""
+    if str(fields.get("logger", "")).partition(".")[0] == "headrace":
+        del fields["logger"]
+    return fields
 
 
 def _to_json(fields: dict[str, Any], **_: Any) -> str:

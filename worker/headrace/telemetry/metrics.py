@@ -6,12 +6,13 @@ as ten. Gauges come from samples of the database; when samples stop they vanish,
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from threading import Lock
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
 
 from headrace.domain.engine_events import (
     EngineEvent,
@@ -117,7 +118,7 @@ class Metrics:
                 for name in self._sampled:
                     self._drop(name)
                 self._sampled = set()
-        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+        return generate_latest(_WithoutCreated(self.registry)), CONTENT_TYPE_LATEST
 
     def _make_gauges(self) -> dict[str, Gauge]:
         help_of = {
@@ -165,6 +166,18 @@ class Metrics:
     def _drop(self, name: str) -> None:
         for gauge in self._gauges.values():
             _remove(gauge, name)
+
+
+class _WithoutCreated(Collector):
+    """A registry's metrics without the birth time of each series, which doubles the page and says nothing here."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
 
 
 def _remove(gauge: Gauge, name: str) -> None:

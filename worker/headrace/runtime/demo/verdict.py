@@ -77,5 +77,6 @@ def _execution_id(event_id: UUID) -> str:
 
 def _read(mailbox: Path) -> Iterator[dict[str, Any]]:
     """Yield the mails of all processes in the order of their writing."""
-    mails = [json.loads(line) for file in sorted(mailbox.glob("*.jsonl")) for line in file.open(encoding="utf-8")]
+    files = sorted(mailbox.glob("*.jsonl"))
+    mails = [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
     yield from sorted(mails, key=lambda mail: mail["at"])

