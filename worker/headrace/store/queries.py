@@ -130,11 +130,11 @@ class Queries:
             TypeError: a fragment is not a :class:`Fragment`, so its origin is unknown.
 
         """
+        for token, value in fragments.items():
+            if not isinstance(value, Fragment):
+                raise TypeError(f"query {name!r}: {token!r} must be a Fragment, never a value from outside")
         key = (name, tuple(sorted(fragments.items())))
         if key not in self._rendered:
-            for token, value in fragments.items():
-                if not isinstance(value, Fragment):
-                    raise TypeError(f"query {name!r}: {token!r} must be a Fragment, never a value from outside")
             self._rendered[key] = self._filled(name, fragments)
         return self._rendered[key]
 
