@@ -45,7 +45,7 @@ def event_of(row: asyncpg.Record) -> Event[Any]:
         position=row["position"],
         stream=row["stream"],
         version=row["version"],
-        type=row["type"],
+        type=row["type"] or "",
         raw_data=row["data"],
         raw_metadata=row["metadata"],
         tags=row["tags"],

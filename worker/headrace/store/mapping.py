@@ -57,6 +57,7 @@ async def inspect_table(session: Session, mapping: TableMapping | None = None) -
     rows = await session.fetch(session.queries.mapping_columns, relation)
     types = {row["name"]: row["type"] for row in rows}
     _check_columns(mapping, types)
+    nullable = frozenset(row["name"] for row in rows if not row["required"])
     type_index = await _check_indexes(session, mapping, relation, kind)
     name, sequence = await _sequence(session, mapping)
     notes = []
@@ -68,7 +69,7 @@ async def inspect_table(session: Session, mapping: TableMapping | None = None) -
         )
     return EventTable(
         mapping=mapping,
-        events=events_fragment(mapping, types, session.queries),
+        events=events_fragment(mapping, types, nullable, session.queries),
         data_size=session.queries.fragment("data_size"),
         relation=relation,
         sequence=sequence["sequence"],
@@ -80,8 +81,14 @@ async def inspect_table(session: Session, mapping: TableMapping | None = None) -
     )
 
 
-def events_fragment(mapping: TableMapping, types: Mapping[str, str], queries: Queries) -> Fragment:
-    """Return the relation that stands for ``{{events}}``; ``types`` are the table's columns by name."""
+def events_fragment(
+    mapping: TableMapping, types: Mapping[str, str], nullable: frozenset[str], queries: Queries
+) -> Fragment:
+    """Return the relation that stands for ``{{events}}``; ``types`` are the table's columns by name.
+
+    A stream that may be null reads as ''. A type that may be null stays, so that an index on it serves; it matches no
+    wanted type, and whoever makes an event of the row reads it as ''.
+    """
     if mapping.own:
         return queries.fragment("own_table")
 
@@ -97,9 +104,9 @@ def events_fragment(mapping: TableMapping, types: Mapping[str, str], queries: Qu
     return queries.fragment(
         "mapped_events",
         position=quoted(mapping.position),
-        stream=column(mapping.stream, _TEXT, "mapped_text", "mapped_no_json"),
+        stream=column(mapping.stream, set() if mapping.stream in nullable else _TEXT, "mapped_text", ""),
         version=column(mapping.version, {"integer"}, "mapped_int", "mapped_no_version"),
-        type=column(mapping.type, _TEXT, "mapped_text", "mapped_no_json"),
+        type=column(mapping.type, _TEXT, "mapped_text", ""),
         data=queries.fragment(data_form, column=quoted(mapping.data)),
         metadata=column(mapping.metadata, set(), "mapped_json", "mapped_no_json"),
         tags=column(mapping.tags, set(), "mapped_tags", "mapped_no_tags"),
