@@ -1,12 +1,13 @@
 """`headrace setup`, `boot`, `run` and `wait`: exit codes, output for people and for scripts."""
 
 import json
+import signal
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from support.commands import Outcome, headrace
+from support.commands import Outcome, headrace, started
 from support.databases import Database
 from support.fleet import TESTS
 
@@ -154,3 +155,21 @@ def test_one_shot_commands_do_not_wait_for_a_database(database: Database) -> Non
 
     assert [outcome.code for outcome in outcomes] == [3, 3, 3]
     assert all("cannot be reached" in outcome.err for outcome in outcomes)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_signal_ends_a_run_and_frees_its_keys(database: Database, number: int, code: int) -> None:
+    """Ctrl-C or SIGTERM in the middle of a handler: no traceback, nothing stays leased, the event is not handled."""
+    cli(database, "import", "-", stdin=lines(1, **{"await": 19}))
+    cli(database, "setup", APP)
+    with started("boot", APP, dsn=database.dsn, cwd=TESTS) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"awaiting\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+
+    assert process.returncode == code
+    assert b"Traceback" not in out + err
+    assert await seen(database) == 0
+    async with database.connection() as connection:
+        assert await connection.fetchval("select count(*) from headrace.leases") == 0

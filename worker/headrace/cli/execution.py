@@ -34,25 +34,46 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
-class Stopped(BaseException):
-    """A signal asked this command to end; not an error, so nothing below may catch it."""
+class Stopped(KeyboardInterrupt):
+    """A signal asked this command to end at once, wherever it is."""
 
     def __init__(self, code: ExitCode) -> None:
         super().__init__(code)
         self.code = code
 
 
-def run(work: Coroutine[Any, Any, ExitCode | None]) -> ExitCode:
+def run(work: Coroutine[Any, Any, ExitCode | None], *, blocking: bool = False) -> ExitCode:
     """Run a command's coroutine to its end and return its exit code; None is DONE.
 
-    Raises:
-        Stopped: SIGINT or SIGTERM came; what the coroutine holds open was closed.
-
+    SIGINT and SIGTERM cancel it: what it holds open is closed, and the code says which signal it was. A command that
+    blocks the loop (reading a pipe) is ``blocking``: there the signal raises Stopped, as a second one does anywhere.
     """
-    # A handler of our own keeps asyncio from installing its: a read of a pipe must end at the first Ctrl-C as well.
-    signal.signal(signal.SIGINT, _stop_with(ExitCode.INTERRUPTED))
-    signal.signal(signal.SIGTERM, _stop_with(ExitCode.TERMINATED))
-    return asyncio.run(work) or ExitCode.DONE
+    try:
+        return asyncio.run(_stoppable(work, blocking))
+    except Stopped as stopped:
+        return stopped.code
+
+
+async def _stoppable(work: Coroutine[Any, Any, ExitCode | None], blocking: bool) -> ExitCode:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    asked: list[ExitCode] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        code = ExitCode(128 + number)
+        asked.append(code)
+        if blocking or len(asked) > 1 or task is None:
+            raise Stopped(code)
+        loop.call_soon_threadsafe(task.cancel)
+
+    # Inside the loop: asyncio has set up its own handler of SIGINT before.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    try:
+        return await work or ExitCode.DONE
+    except (Stopped, asyncio.CancelledError):
+        if not asked:
+            raise
+        return asked[0]
 
 
 def exit_code_of(error: HeadraceError) -> ExitCode:
@@ -73,8 +94,6 @@ def guarded(command: Callable[[], object], *, debug: bool = False) -> NoReturn:
         code = ExitCode(int(command() or 0))  # type: ignore[call-overload]
     except SystemExit as leaving:
         _leave(leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None))
-    except Stopped as stopped:
-        code = stopped.code
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:
@@ -86,13 +105,6 @@ def guarded(command: Callable[[], object], *, debug: bool = False) -> NoReturn:
         code = ExitCode.ERRORS
         _report(f"unexpected {type(error).__name__}: {error} (add --debug to see where)", debug)
     _leave(code)
-
-
-def _stop_with(code: ExitCode) -> Callable[[int, FrameType | None], None]:
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise Stopped(code)
-
-    return stop
 
 
 def _advice(error: HeadraceError) -> str:

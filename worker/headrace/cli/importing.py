@@ -59,7 +59,7 @@ def import_command(
     settings.required_dsn()
     with ExitStack() as stack:
         sources = [stack.enter_context(_opened(name)) for name in files]
-        raise typer.Exit(run(_import(settings, sources, output)))
+        raise typer.Exit(run(_import(settings, sources, output), blocking=True))
 
 
 async def _import(settings: Settings, sources: list[Source], output: OutputForm) -> ExitCode:

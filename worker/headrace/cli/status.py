@@ -8,7 +8,7 @@ from rich.text import Text
 
 from headrace.cli.execution import ExitCode, run
 from headrace.cli.options import DsnOption, OutputOption, SchemaOption, settings_with
-from headrace.cli.output import Cell, OutputForm, complain, count, print_json, print_rows, say, shown
+from headrace.cli.output import Cell, OutputForm, complain, count, duration, print_json, print_rows, say, shown
 from headrace.cli.reasons import reasons_of, standing_word
 from headrace.domain.errors import NotExact, NotFound
 from headrace.domain.ids import Position, checked_name
@@ -78,7 +78,7 @@ async def _status(settings: Settings, names: list[str] | None, limit: int, outpu
     async with open_operations(settings) as operations:
         look = await _look(operations, names, limit)
         now = operations.ports.clock.now()
-    holder = None if look.holder is None else shown(str(look.holder), 500)
+    holder = None if look.holder is None else _holder(look.holder)
     reasons = {s.subscription: reasons_of(s, holder, now) for s in look.standings}
     if output is OutputForm.JSON:
         print_json(_as_json(look, reasons))
@@ -126,6 +126,11 @@ def _print(look: Look, reasons: dict[str, list[str]]) -> None:
         say()
         say(Text(f"{name}: {count(len(partitions), 'partition')} with work, furthest behind first", "bold"))
         print_rows([_partition_row(partition) for partition in partitions])
+
+
+def _holder(report: HolderReport) -> str:
+    age = "" if report.age is None else f", for {duration(report.age)} now"
+    return shown(str(report), 500) + age
 
 
 def _row(standing: Standing) -> list[Cell]:

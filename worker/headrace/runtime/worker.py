@@ -15,12 +15,13 @@ from typing import Any, cast
 
 from headrace import __version__
 from headrace.api.probes import ProbeServer
-from headrace.domain.errors import NotFinished, Unavailable
+from headrace.domain.errors import HeadraceError, NotFinished, Unavailable
 from headrace.engine.engine import Engine
 from headrace.engine.results import RunResult
 from headrace.ports.observer import Observer
 from headrace.runtime.app import App
 from headrace.runtime.compose import EngineOptions, open_engine
+from headrace.runtime.operations import open_operations
 from headrace.runtime.sampling import keep_sampling
 from headrace.runtime.signals import Shutdown, signals_to
 from headrace.runtime.system import SystemRandomness
@@ -142,12 +143,24 @@ class Worker:
 
     async def _serve(self, engine: Engine, stop: asyncio.Event, timeout: float | None) -> RunResult:
         self.vitals.engine = engine.health
-        return await engine.serve(
-            stop,
-            setup=self._settings.setup == "auto",
-            until_caught_up=self._order.until_caught_up,
-            timeout=timeout,
-        )
+        try:
+            return await engine.serve(
+                stop,
+                setup=self._settings.setup == "auto",
+                until_caught_up=self._order.until_caught_up,
+                timeout=timeout,
+            )
+        except NotFinished as error:
+            holder = await self._who_holds()
+            raise NotFinished(f"{error}{f'; held by {holder}' if holder else ''}") from error
+
+    async def _who_holds(self) -> str:
+        """Return who keeps the line where it is, as far as that can be told now."""
+        try:
+            async with open_operations(self._settings) as operations:
+                return str(await operations.who_holds() or "")
+        except HeadraceError:
+            return ""
 
 
 @asynccontextmanager

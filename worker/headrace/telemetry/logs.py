@@ -152,6 +152,11 @@ _LINES: dict[type[EngineEvent], Callable[[Any], Line]] = {
         "a group was rolled back and is done key by key",
         {"error": bounded(e.error)},
     ),
+    facts.GroupAbandoned: lambda e: (
+        "error",
+        "a group ended in an error that is no key's, its keys are due again",
+        {"error": bounded(e.error)},
+    ),
     facts.LeaseWasLost: lambda e: (
         "warning",
         "a lease was lost, its work is done elsewhere",
