@@ -1,10 +1,25 @@
 """From handled events to what a flush writes. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.domain.ids import PartitionId, Position
 from headrace.ports.work import LoadedPartition, Progress
+
+
+def part_of(partition: LoadedPartition, first: int, end: int) -> LoadedPartition:
+    """Return a partition of only the loaded events ``first`` to ``end`` - 1; those before ``first`` are flushed."""
+    events = partition.events[first:end]
+    position = partition.events[first - 1].position if first else partition.position
+    last = events[-1].position
+    return replace(
+        partition,
+        position=position,
+        attempts=0 if first else partition.attempts,
+        events=events,
+        vanished=tuple(v for v in partition.vanished if position < v < last),
+        to=last,
+    )
 
 
 @dataclass(slots=True)
@@ -31,8 +46,10 @@ class _Part:
             passed = []
             last = self.loaded.to if self.whole else last
         to = max([last, *passed], default=last)
-        if to <= self.position:
+        if to <= self.position and not new and not passed:
             return None
+        # What was handled at or below the position goes to the flush as well, which refuses it: tables that do not
+        # agree must not let a handler's effect commit without its inbox entry.
         made = Progress(self.loaded.part, to, tuple(new + passed), len(passed), self.loaded.attempts > 0, self.position)
         self.taken, self.position = len(self.handled), to
         return made

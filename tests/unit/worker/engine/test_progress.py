@@ -88,3 +88,13 @@ def test_a_key_that_had_failed_is_reported_as_recovered() -> None:
     handle(done, two, 4)
 
     assert [p.recovered for p in done.take()] == [True, False]
+
+
+def test_an_event_at_or_below_the_position_still_goes_to_the_flush() -> None:
+    """Its handler has written something: the flush must refuse it, not commit an effect without an inbox entry."""
+    one = loaded(1, event(3), position=7)
+    done = Done([one], partitioned=True)
+    handle(done, one, 3)
+    (made,) = done.take()
+
+    assert (made.positions, made.last, made.start) == ((3,), 3, 7)
