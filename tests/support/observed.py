@@ -12,7 +12,7 @@ from headrace.domain.ids import PartitionId, Run
 from headrace.testing.memory import MemoryStore
 
 SECONDS = 100.0
-"""Times are compared in steps of so many seconds: scenarios use whole multiples of it."""
+"""Times are compared in steps of so many seconds: scenarios keep away from the middle between two steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Observed:
     audit: list[Any] = field(default_factory=list)
 
 
-def observe(store: MemoryStore) -> Observed:
-    """Return the observation of a store (or of PostgreSQL's rows, loaded into one)."""
+def observe(store: MemoryStore, step: float = SECONDS) -> Observed:
+    """Return the observation of a store, or of PostgreSQL's rows loaded into one; times in steps of so many seconds."""
     name = {row.stored.run: row.stored.name for row in store.subscriptions.values()}
 
     def place(part: PartitionId) -> tuple[str, str]:
@@ -42,7 +42,7 @@ def observe(store: MemoryStore) -> Observed:
         return name.get(run, f"old run {run}")
 
     def seconds(at: datetime | None) -> float | None:
-        return None if at is None else round((at - store.now()).total_seconds() / SECONDS) * SECONDS
+        return None if at is None else round((at - store.now()).total_seconds() / step) * step
 
     def due(at: datetime | None) -> object:
         return "due" if at is not None and at <= store.now() else seconds(at)
@@ -104,5 +104,5 @@ def observe(store: MemoryStore) -> Observed:
             (name_of(run), slot): (row.handled, row.drained, row.skipped, row.parked, row.busy_us)
             for (run, slot), row in store.counters.items()
         },
-        audit=[(row.who, row.verb, row.subscription, row.key, row.position, row.why) for row in store.audit],
+        audit=sorted((row.who, row.verb, row.subscription, row.key, row.position, row.why) for row in store.audit),
     )

@@ -48,6 +48,15 @@ alter sequence headrace.runs restart;
 drop table if exists notes;
 create table notes (place int generated always as identity, n int check (n <> 0));
 """
+ORDER_BY_KEY = """
+update headrace.ready r set due_at = $1::timestamptz + x.place * interval '1 us'
+  from (select r.part, row_number() over (order by s.name collate "C", p.key) as place
+          from headrace.ready r
+          join headrace.partitions p on p.id = r.part
+          join headrace.subscriptions s on s.run = r.run
+         where r.due_at between $1::timestamptz and clock_timestamp()) x
+ where r.part = x.part
+"""
 TIMES = {
     "subscriptions": ["retry_at", "created_at", "changed_at"],
     "partitions": ["touched_at"],
@@ -143,6 +152,14 @@ class PostgresWorld(World):
         await self._admin.execute(
             "update headrace.ready set due_at = 'infinity' where part = $1 and lease is null", part
         )
+
+    async def mark_time(self) -> Any:
+        """Return the server's time."""
+        return await self._admin.fetchval("select clock_timestamp()")
+
+    async def order_by_key(self, mark: Any) -> None:
+        """Write due times a microsecond apart."""
+        await self._admin.execute(ORDER_BY_KEY, mark)
 
     async def notes(self) -> list[int]:
         """Read the table."""

@@ -7,6 +7,7 @@ cursor in other hands, an event deleted by hand) is offered here, because both m
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from headrace.domain.event import EVERYTHING, Appended, EventFilter
@@ -99,6 +100,14 @@ class World(ABC):
     @abstractmethod
     async def set_hold(self, subscription: Subscription, key: str, hold: str | None) -> None:
         """Hold or free a key as `pause NAME#KEY` and `reactivate NAME#KEY` do."""
+
+    @abstractmethod
+    async def mark_time(self) -> Any:
+        """Return a mark for `order_by_key`."""
+
+    @abstractmethod
+    async def order_by_key(self, mark: Any) -> None:
+        """Put keys that became due since the mark in order of subscription and key."""
 
     @abstractmethod
     async def notes(self) -> list[int]:
@@ -353,6 +362,17 @@ class MemoryWorld(World):
             self.store.unhold(subscription.run, PartitionKey(key))
         else:
             self.store.hold(subscription.run, PartitionKey(key), hold)
+
+    async def mark_time(self) -> Any:
+        """Return the last number of the order of equal times."""
+        return self.store.next_of("turn")
+
+    async def order_by_key(self, mark: Any) -> None:
+        """Number again what was written since."""
+        names = {row.stored.run: row.stored.name for row in self.store.subscriptions.values()}
+        fresh = [row for row in self.store.ready.values() if row.turn > mark and row.due_at == self.store.now()]
+        for row in sorted(fresh, key=lambda row: (names[row.run], self.store.partitions[row.part].key)):
+            self.store.ready.put(row.part, replace(row, turn=self.store.next_of("turn")))
 
     async def notes(self) -> list[int]:
         """Look at the committed statements."""

@@ -1,6 +1,6 @@
 """The catalog in memory: subscriptions' own rows and the moves between statuses."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -182,27 +182,27 @@ class MemoryCatalog:
         behind = self._store.is_behind(position, line)
         ready = [found for found in self._store.ready_of(run) if key is None or self._key_of(found) == key]
         waiting = [found for found in ready if found.lease is None]
-        parked = min(
-            ((place, self._key_of(found)) for found in ready if (place := self._parked_at(found))), default=None
-        )
+        places = [(place, self._key_of(found)) for found in ready for place in self._parked_at(found)]
+        parked = min(places, default=None) if key is None else next(iter(places), None)
         return Caught(
             position=position,
             behind=behind,
             low=None if is_log else min((found.first_pos for found in ready), default=None),
-            # The one ready row of an unpartitioned run is there all day: it is work only when something lies above it.
-            due=any(found.is_due(now) for found in waiting) and (behind or not is_log),
+            # The one ready row of an unpartitioned run is there all day: it is work only when it may move.
+            due=any(found.is_due(now) for found in waiting) and (not is_log or (behind and parked is None)),
             leased=len(waiting) < len(ready) if key is not None else self._is_worked_on(run),
             backing_off=any(not found.is_due(now) and not self._is_set_aside(found) for found in waiting),
             parked=None if parked is None else parked[0],
             parked_key=None if parked is None else parked[1],
         )
 
-    def _parked_at(self, ready: ReadyRow) -> Position | None:
-        """Return where a key stands that a person has held, or that is parked or waits for one; None for any other."""
+    def _parked_at(self, ready: ReadyRow) -> Iterator[Position]:
+        """Yield where a key stands that a person has held, and where it fails if it is parked or waits for one."""
+        if self._store.partitions[ready.part].hold is not None:
+            yield ready.first_pos
         failure = self._store.failures.get(ready.part)
         if failure is not None and failure.state is not FailureState.BACKING_OFF:
-            return failure.position
-        return None if self._store.partitions[ready.part].hold is None else ready.first_pos
+            yield failure.position
 
     def _log_position(self, run: Run) -> Position:
         return self._store.partitions[self._store.keys[run, WHOLE_LOG]].position

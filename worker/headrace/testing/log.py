@@ -59,10 +59,14 @@ class EventLog:
                 self._ids.add(event.event_id)
 
     def delete(self, position: Position) -> None:
-        """Take an event out of the table, as a clean-up by hand would; its id and version stay used."""
+        """Take an event out of the table, as a clean-up by hand would."""
         self._positions.remove(position)
-        del self._events[position]
+        gone = self._events.pop(position)
         self.deleted.add(position)
+        left = (event.version for event in self._events.values() if event.stream == gone.stream)
+        self._versions[gone.stream] = max(left, default=0)
+        if gone.event_id is not None:
+            self._ids.discard(gone.event_id)
 
     def get(self, position: Position) -> Event[Any] | None:
         """Return the event at a position, None when there is none."""

@@ -117,9 +117,10 @@ def fence(store: MemoryStore, owner: Owner, lease: LeaseId) -> LeaseRow:
     return row
 
 
-def flush(store: MemoryStore, owner: Owner, flush: Flush) -> Flushed:
-    """Write positions, inbox, ready rows and counters of a group or of a part of it."""
-    fence(store, owner, flush.lease)
+def flush(store: MemoryStore, owner: Owner, flush: Flush, *, fenced: bool = False) -> Flushed:
+    """Write positions, inbox, ready rows and counters; ``fenced`` where the transaction has opened with the fence."""
+    if not fenced:
+        fence(store, owner, flush.lease)
     if not flush.partitioned:
         return _flush_log(store, flush)
     for progress in flush.progress:

@@ -88,11 +88,13 @@ class MemoryRouting:
         cursor = self._store.cursors.get(run)
         if cursor is None or self._store.is_cursor_taken(run):
             return RouteResult(RouteOutcome.BUSY)
-        if not self._store.is_running(run):
-            return RouteResult(RouteOutcome.STANDING, cursor.position)
         if cursor.position != read_from:
             return RouteResult(RouteOutcome.MOVED, cursor.position)
-        return self._insert(run, cursor, last, [(position, PartitionKey(key)) for position, key in routes])
+        if not self._store.is_running(run):
+            return RouteResult(RouteOutcome.STANDING, cursor.position)
+        result = self._insert(run, cursor, last, [(position, PartitionKey(key)) for position, key in routes])
+        # Complete as far as it was told; what else is left only the read can know.
+        return replace(result, complete=True)
 
     def _pass_over(self, run: Run, position: Position) -> bool:
         cursor, subscription = self._store.cursors.get(run), self._store.subscription_of(run)

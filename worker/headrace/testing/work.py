@@ -257,7 +257,7 @@ class MemoryTransaction:
     async def flush(self, flush: Flush) -> Flushed:
         """Write a flush with the transaction."""
         await self.settle()
-        return self._add(partial(protocol.flush, self._store, self._owner, flush))
+        return self._add(partial(protocol.flush, self._store, self._owner, flush, fenced=True))
 
     async def fail(self, failure: KeyFailure) -> int:
         """Write a failure with the transaction."""
