@@ -220,6 +220,41 @@ async def test_condition_on_tags(database: databases.Database) -> None:
             await events.append([("z", new())], None, AppendCondition([]))
 
 
+async def test_condition_looks_at_all_of_a_long_log(database: databases.Database) -> None:
+    """Near or far, first or last: an event that breaks the condition is found in a log of any length."""
+    async with opened(database) as events:
+        marked = {1: "near", 150: "middle", 900: "far", 1500: "last"}
+        log = [("s", new("T", tags=[f"k:{marked[n]}"] if n in marked else [])) for n in range(1, 1501)]
+        await events.append(log)
+        for position, name in marked.items():
+            for after in (0, position - 1):
+                with pytest.raises(Conflict, match=f"at position {position}, after {after}"):
+                    await events.append([("x", new())], None, AppendCondition([f"k:{name}"], Position(after)))
+            await events.append([("x", new())], None, AppendCondition([f"k:{name}"], Position(position)))
+            await events.append([("x", new())], None, AppendCondition([f"k:{name}"], types=["Other"]))
+
+
+async def test_condition_costs_the_same_in_a_long_log(database: databases.Database) -> None:
+    """A condition on a rare tag reads few pages of 60,000 events, wherever its position is, on any kept plan."""
+    async with database.connection() as plain:
+        await plain.execute(
+            """insert into headrace.events (stream, version, type, data, tags)
+               select 's' || n % 1000, n / 1000 + 1, 'T', '{}', array['student:' || n, 'course:' || n % 100]
+                 from generate_series(1, 60000) n"""
+        )
+        for turn in range(16):
+            after = 0 if turn % 2 else 59_990
+            tag = f"student:new{turn}"
+            plan = await plain.fetchval(
+                f"""explain (analyze, buffers, format json) select * from headrace.append_v1(
+                        array['n'], array['T'], array['1'], null, array['{{{tag}}}'], null, null, null, null,
+                        array['{tag}'], null, {after})"""
+            )
+            buffers = json.loads(plan)[0]["Plan"]["Shared Hit Blocks"]
+            # The first call of each kind also reads the catalogue, to plan.
+            assert turn < 2 or buffers < 150, (turn, buffers)
+
+
 async def test_one_of_many_wins_a_condition(database: databases.Database) -> None:
     """Of twenty conditional appends that would break each other's condition one succeeds."""
     async with opened(database, max_size=20) as events:

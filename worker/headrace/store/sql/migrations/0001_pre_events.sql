@@ -20,8 +20,8 @@ create table headrace.events (
 
 -- Wake-up probes, counts and routing of a rare type never read the events of other types.
 create index events_type on headrace.events (type, position);
--- Most logs carry no tags at all; those pay nothing for this.
-create index events_tags on headrace.events using gin (tags) where tags <> '{}';
+-- Most logs carry no tags at all; those pay nothing for this. Without a pending list, which every look would read whole.
+create index events_tags on headrace.events using gin (tags) with (fastupdate = off) where tags <> '{}';
 
 -- Appends events to one or more streams, in the order given; all or nothing.
 --
@@ -44,6 +44,8 @@ declare
     v_stream text;
     v_expected int;
     v_found int;
+    v_near constant int := 200;
+    v_seen bigint;
     v_type text;
     v_position bigint;
 begin
@@ -52,11 +54,25 @@ begin
     end if;
     -- A new statement, so a new snapshot: what the locks waited for is visible from here on.
     if p_condition_tags is not null then
-        select e.position, e.type into v_position, v_type from headrace.events e
-         where e.tags @> p_condition_tags and e.tags <> '{}' and e.position > p_condition_after
-           and (p_condition_types is null or e.type = any (p_condition_types))
-         order by e.position limit 1;
-        if found then
+        -- A decision is mostly about the last few events. Only when there are more it is worth asking the index of tags,
+        -- alone: beside a condition on the position the planner is tempted to read the log from there.
+        with near as materialized (
+            select e.position, e.type, e.tags from headrace.events e
+             where e.position > p_condition_after order by e.position limit v_near)
+        select (select count(*) from near), n.position, n.type into v_seen, v_position, v_type
+          from (select) x left join (
+              select position, type from near
+               where tags @> p_condition_tags and (p_condition_types is null or type = any (p_condition_types))
+               order by position limit 1) n on true;
+        if v_position is null and v_seen = v_near then
+            select t.position, t.type into v_position, v_type
+              from (select e.position, e.type from headrace.events e
+                     where e.tags @> p_condition_tags and e.tags <> '{}' offset 0) t
+             where t.position > p_condition_after
+               and (p_condition_types is null or t.type = any (p_condition_types))
+             order by t.position limit 1;
+        end if;
+        if v_position is not null then
             raise exception 'the condition does not hold: an event of type "%" with the tags % is at position %, after %',
                 v_type, p_condition_tags, v_position, p_condition_after using errcode = 'HR011';
         end if;
@@ -135,21 +151,26 @@ create function headrace.import_v1(
     p_streams text[], p_types text[], p_data text[],
     p_metadata text[], p_tags text[], p_ids uuid[], p_recorded timestamptz[]
 ) returns bigint language plpgsql as $$
-declare
-    v_places bigint[];
 begin
-    select array_agg(x.place order by x.place) into v_places
-      from (select min(u.place) as place, u.id from unnest(p_ids) with ordinality u(id, place) group by u.id) x
-     where not exists (select from headrace.events e where e.event_id = x.id);
-    if v_places is null then
+    with u as (
+        select * from unnest(p_streams, p_types, p_data, p_metadata, p_tags, p_ids, p_recorded)
+            with ordinality u(stream, type, data, metadata, tags, id, recorded, place)),
+    first as (
+        select distinct on (u.id) u.* from u
+         where not exists (select from headrace.events e where e.event_id = u.id) order by u.id, u.place)
+    select array_agg(f.stream order by f.place), array_agg(f.type order by f.place),
+           array_agg(f.data order by f.place),
+           case when p_metadata is not null then array_agg(f.metadata order by f.place) end,
+           case when p_tags is not null then array_agg(f.tags order by f.place) end,
+           array_agg(f.id order by f.place), array_agg(f.recorded order by f.place)
+      into p_streams, p_types, p_data, p_metadata, p_tags, p_ids, p_recorded
+      from first f;
+    if p_streams is null then
         return 0;
     end if;
     perform headrace.append_v1(
-        array(select p_streams[p] from unnest(v_places) p), array(select p_types[p] from unnest(v_places) p),
-        array(select p_data[p] from unnest(v_places) p), array(select p_metadata[p] from unnest(v_places) p),
-        array(select p_tags[p] from unnest(v_places) p), array(select p_ids[p] from unnest(v_places) p),
-        array(select p_recorded[p] from unnest(v_places) p), null, null, null, null, null);
-    return cardinality(v_places);
+        p_streams, p_types, p_data, p_metadata, p_tags, p_ids, p_recorded, null, null, null, null, null);
+    return cardinality(p_streams);
 end $$;
 
 -- One look at the line of a reader: the sequence first, then who may still insert below what comes next.
