@@ -16,6 +16,7 @@ from headrace.domain.subscription import Declaration, ErrorClass, Kind, Status, 
 from headrace.ports.catalog import Caught
 from headrace.ports.clock import Identity
 from headrace.store.batches import arrays
+from headrace.store.guarded import guarded
 from headrace.store.mapping import EventTable
 from headrace.store.pool import Database, Session
 
@@ -81,8 +82,8 @@ class PostgresCatalog:
 
     async def activate(self, run: Run) -> bool:
         """Move booting to active when its history is handled or parked; tells if it did."""
-        async with self._database.session() as session:
-            query = self._queries.render("activate", events=self._table.events)
+        query = self._queries.render("activate", events=self._table.events)
+        async with guarded(self._database) as session:
             return await session.fetchval(query, run) is not None
 
     async def stop_main(self, run: Run, error_class: ErrorClass, reason: str, retry_in: float) -> None:
@@ -134,11 +135,12 @@ class PostgresCatalog:
         """
         name = "caught_up" if key is None else "caught_up_key"
         query = self._queries.render(name, events=self._table.events)
-        async with self._database.session() as session:
+        async with guarded(self._database) as session:
             row = await session.fetchrow(query, run, line, *(() if key is None else (str(key),)))
         if row is None:
             return Caught(Position(0), behind=False)
         held_up = row["parked"] is not None
+        # The one ready row of an unpartitioned run is there all day: it is work only when something lies above it.
         waits = bool(row["due"]) and (row["partitioned"] or (row["behind"] and not held_up))
         return Caught(
             position=Position(row["position"]),
@@ -224,19 +226,4 @@ def _subscription(row: asyncpg.Record) -> Subscription:
         reason=row["reason"],
         retry_at=row["retry_at"],
         tries=row["tries"],
-    )
-
-
-def _caught(row: asyncpg.Record) -> Caught:
-    # The one ready row of an unpartitioned run is there all day: it is work only when something lies above it.
-    due = bool(row["due"]) and (row["partitioned"] or row["behind"])
-    return Caught(
-        position=Position(row["position"]),
-        behind=row["behind"],
-        low=None if row["low"] is None else Position(row["low"]),
-        due=due,
-        leased=bool(row["leased"]),
-        backing_off=bool(row["backing_off"]),
-        parked=None if row["parked"] is None else Position(row["parked"]),
-        parked_key=None if row["parked"] is None else PartitionKey(row["parked_key"]),
     )

@@ -59,7 +59,8 @@ async def flush(session: Session, owner: Identity, flush: Flush, *, fence: bool)
 
 
 def _flush_arguments(flush: Flush) -> tuple[object, ...]:
-    progress = flush.progress
+    # Sorted, because the function finds the values of a partition by binary search.
+    progress = sorted(flush.progress, key=lambda made: made.part)
     return (
         [p.part for p in progress],
         [p.last for p in progress],

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from itertools import groupby
 from typing import Any
 
-from headrace.domain.errors import HandlerTimeout, HeadraceError, NotAllowed, Unavailable
+from headrace.domain.errors import HandlerTimeout, HeadraceError, NotAllowed, TransactionAborted, Unavailable
 from headrace.domain.ids import LeaseId, PartitionId
 from headrace.ports.clock import Identity
 from headrace.ports.work import Flush, Flushed, KeyFailure
@@ -36,7 +36,7 @@ class HandlerConnection:
         self._lease = lease
         self._deferred: list[tuple[str, tuple[Any, ...]]] = []
         self._over: HeadraceError | None = None
-        self._is_doubtful = False
+        self._doubt: BaseException | None = None
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """Run a statement, or several without arguments; see the port."""
@@ -144,13 +144,14 @@ class HandlerConnection:
     @asynccontextmanager
     async def _noting_loss(self) -> AsyncIterator[None]:
         """Keep the error that ended the session: what is called afterwards raises the same."""
-        self._is_doubtful = True
         try:
             yield
-        except (HandlerTimeout, Unavailable) as error:
-            self._over = self._over or error
+        except BaseException as error:
+            self._doubt = error
+            if isinstance(error, HandlerTimeout | Unavailable):
+                self._over = self._over or error
             raise
-        self._is_doubtful = False
+        self._doubt = None
 
     async def require_unspoiled(self) -> None:
         """Return when the transaction can commit; a COMMIT after an error would quietly be a ROLLBACK.
@@ -159,8 +160,29 @@ class HandlerConnection:
             TransactionAborted: a statement has failed, and whoever sent it has swallowed the error.
 
         """
-        if self._is_doubtful:
+        if self._doubt is not None:
             await self._require_fence()
+            self._doubt = None
+
+    async def require_not_swallowed(self) -> None:
+        """Return when the handler that has just ended has left the transaction usable.
+
+        Raises:
+            NotAllowed: it has swallowed the error of a statement of its own.
+            TransactionAborted: the same, of an error for which the statement was not to blame.
+
+        """
+        swallowed = self._doubt
+        try:
+            await self.require_unspoiled()
+        except TransactionAborted:
+            if swallowed is None or isinstance(swallowed, TransactionAborted):
+                raise
+            raise NotAllowed(
+                "a statement of this handler has failed, and the handler has gone on as if it had not "
+                f"({type(swallowed).__name__}: {swallowed}): let the error pass, or put the statement between "
+                "SAVEPOINT and ROLLBACK TO SAVEPOINT"
+            ) from swallowed
 
 
 class PostgresTransaction:
@@ -195,6 +217,7 @@ class PostgresTransaction:
             try:
                 yield
                 await self.settle()
+                await self._connection.require_not_swallowed()
             except BaseException:
                 self._connection.drop_deferred()
                 raise

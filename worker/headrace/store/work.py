@@ -1,6 +1,6 @@
 """The lanes' port on PostgreSQL: claim, load, work, flush, give back.
 
-Each call is one round trip, a load of an unpartitioned run two. Claiming never looks at the status
+Each call is one statement; what reads events runs in a short transaction of its own. Claiming never looks at the status
 of the subscription, loading does, after the claim has committed: either a command that stops the
 subscription sees the lease, or the load sees the command.
 """
@@ -31,6 +31,7 @@ from headrace.ports.work import (
 from headrace.store import flushing
 from headrace.store.batches import BatchReader
 from headrace.store.events import event_of
+from headrace.store.guarded import guarded
 from headrace.store.mapping import EventTable
 from headrace.store.pool import Database
 from headrace.store.transaction import PostgresTransaction
@@ -72,22 +73,24 @@ class PostgresWork:
 
     async def claim_log(self, request: ClaimRequest, horizon: Position) -> ClaimGroup | None:
         """Claim the one partition of an unpartitioned run when events wait for it; see the port."""
-        rows = await self._fetch(
-            self._claim_log,
-            request.run,
-            request.lease,
-            self._identity.id,
-            self._identity.name,
-            request.events,
-            timedelta(seconds=request.ttl),
-            horizon,
-        )
+        async with guarded(self._database) as session:
+            rows = await session.fetch(
+                self._claim_log,
+                request.run,
+                request.lease,
+                self._identity.id,
+                self._identity.name,
+                request.events,
+                timedelta(seconds=request.ttl),
+                horizon,
+            )
         return _group(request, rows)
 
     async def load(self, group: ClaimGroup, limit: int, max_events: int, max_bytes: int) -> Loaded:
         """Load the inboxed events of a group, within both budgets; see the port."""
         parts = [part.part for part in group.parts]
-        rows = await self._fetch(self._load, group.run, parts, limit, max(max_events, 1), max(max_bytes, 1))
+        async with guarded(self._database) as session:
+            rows = await session.fetch(self._load, group.run, parts, limit, max(max_events, 1), max(max_bytes, 1))
         if not rows or not rows[0]["running"]:
             return Loaded(standing=True)
         claimed = {part.part: part for part in group.parts}

@@ -3,8 +3,21 @@
 -- number of rows that one statement looks at. `upto` is an expression; it and $2 are never joined, only compared.
 
 -- name: ordered_reading
--- Called in the transaction first: with statistics that are stale or missing the planner would sort the whole range.
+-- Part of the first statement of a transaction that reads in order: with statistics that are stale or missing the
+-- planner would sort the whole range, and a plan kept from when a table was empty would scan all of it.
 set_config('enable_seqscan', 'off', true) || set_config('enable_bitmapscan', 'off', true)
+
+-- name: begin_guarded
+-- The same for a transaction whose first statement says nothing else; one round trip.
+begin isolation level read committed; set local enable_seqscan = off; set local enable_bitmapscan = off;
+
+-- name: guard
+-- The same inside a transaction that is open.
+set local enable_seqscan = off; set local enable_bitmapscan = off;
+
+-- name: commit_guarded
+-- Its end.
+commit;
 
 -- name: upto_horizon
 -- Reading that was told its line.
@@ -32,7 +45,8 @@ select e.*
                               order by e.type, e.position limit $4::bigint) x
          where $6::text[] is null and $7::text[] is null and $8::bigint is not null
          order by x.position limit $4::bigint) x
- cross join lateral (select * from {{events}} e where e.position = x.position limit 1) e
+ cross join lateral (select * from {{events}} e where e.position >= x.position and e.position <= x.position
+                       order by e.position limit 1) e
  order by x.position
 
 -- name: stop_scan

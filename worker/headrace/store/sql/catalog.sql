@@ -84,14 +84,12 @@ on conflict do nothing returning id;
 
 -- name: caught_up
 -- How far a run is with respect to a line, by index probes. What is parked or held is looked through: few keys, and
--- nobody asks this in a loop without pause. Not partitioned: its one ready row is always there, so it counts as due or
--- low only by what lies above its position.
-select s.partitioned, coalesce(w.position, c.position) as position,
-       exists (select from {{events}} e where e.position > coalesce(w.position, c.position) and e.position <= $2) as behind,
-       (select r.first_pos from headrace.ready r where r.run = $1 and s.partitioned
-         order by r.run, r.first_pos limit 1) as low,
-       exists (select from headrace.ready r
-                where r.run = $1 and r.lease is null and r.due_at <= statement_timestamp()) as due,
+-- nobody asks this in a loop without pause.
+select s.partitioned, v.position, q.first_pos as low,
+       coalesce((select e.position from {{events}} e where e.position > v.position
+                  order by e.position limit 1) <= $2::bigint, false) as behind,
+       coalesce((select r.due_at from headrace.ready r where r.run = $1 and r.lease is null
+                  order by r.due_at limit 1) <= statement_timestamp(), false) as due,
        exists (select from headrace.leases l where l.run = $1 and l.purpose = 'work') as leased,
        exists (select from headrace.ready r
                 where r.run = $1 and r.lease is null and r.due_at > statement_timestamp() and r.due_at < 'infinity'
@@ -101,31 +99,36 @@ select s.partitioned, coalesce(w.position, c.position) as position,
   from headrace.subscriptions s
   join headrace.cursors c on c.run = s.run
   left join headrace.partitions w on w.run = s.run and w.key = '' and not s.partitioned
+ cross join lateral (select coalesce(w.position, c.position) as position) v
+  left join lateral (select r.first_pos from headrace.ready r where r.run = $1
+                      order by r.run, r.first_pos limit 1) q on s.partitioned
   left join lateral (
       select x.first_pos, p.key
-        from (select f.part, f.position as first_pos from headrace.failures f
-               where f.run = $1 and f.state in ('parked', 'waiting')
+        from (select r.part, f.position as first_pos from headrace.failures f join headrace.ready r on r.part = f.part
+               where f.run = $1 and f.state <> 'backing off' and r.lease is null
               union all
               select r.part, r.first_pos from headrace.partitions h join headrace.ready r on r.part = h.id
-               where h.run = $1 and h.hold is not null) x
+               where h.run = $1 and h.hold is not null and r.lease is null and r.due_at = 'infinity') x
         join headrace.partitions p on p.id = x.part
        order by x.first_pos limit 1) b on true
  where s.run = $1;
 
 -- name: caught_up_key
 -- The same for one key, $3; a key without a partition has nothing left.
-select s.partitioned, coalesce(w.position, c.position) as position,
-       exists (select from {{events}} e where e.position > coalesce(w.position, c.position) and e.position <= $2) as behind,
-       case when s.partitioned then r.first_pos end as low,
+select s.partitioned, v.position, case when s.partitioned then r.first_pos end as low,
+       coalesce((select e.position from {{events}} e where e.position > v.position
+                  order by e.position limit 1) <= $2::bigint, false) as behind,
        r.lease is null and r.due_at <= statement_timestamp() as due,
        r.lease is not null as leased,
-       r.lease is null and r.due_at > statement_timestamp() and f.state = 'backing off' as backing_off,
-       case when p.hold is not null then r.first_pos when f.state <> 'backing off' then f.position end as parked,
-       p.key as parked_key
+       r.lease is null and r.due_at > statement_timestamp() and not a.aside as backing_off,
+       case when a.aside then coalesce(f.position, r.first_pos) end as parked, p.key as parked_key
   from headrace.subscriptions s
   join headrace.cursors c on c.run = s.run
   left join headrace.partitions w on w.run = s.run and w.key = '' and not s.partitioned
   left join headrace.partitions p on p.run = s.run and p.key = $3
+ cross join lateral (select coalesce(w.position, c.position) as position) v
   left join headrace.ready r on r.part = p.id
   left join headrace.failures f on f.part = p.id
+ cross join lateral (
+      select (r.lease is null and (r.due_at = 'infinity' or f.state <> 'backing off')) is true as aside) a
  where s.run = $1;

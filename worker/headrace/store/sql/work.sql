@@ -2,13 +2,8 @@
 -- reads, or names the function.
 
 -- name: due_runs
--- One probe of the due index per run, whatever waits: what is due now, or when the next is.
-select s.run, s.status, s.epoch, r.due_at <= statement_timestamp() as due,
-       case when r.due_at < 'infinity' then extract(epoch from r.due_at - statement_timestamp())::float8 end as due_in
-  from unnest($1::int[]) u(run)
- cross join lateral (select s.run, s.status, s.epoch from headrace.subscriptions s where s.run = u.run limit 1) s
-  left join lateral (select r.due_at from headrace.ready r
-                      where r.run = u.run and r.lease is null order by r.due_at limit 1) r on true;
+-- One probe of the due index per run, whatever waits.
+select d.run, d.status, d.epoch, d.due, d.due_in from headrace.due_v1($1::int[]) d;
 
 -- name: claim
 -- Due partitions under a new lease.
@@ -59,7 +54,8 @@ e as (
       from x
       left join lateral (select e.position as found, e.stream, e.version, e.type, e.data, e.metadata, e.tags, e.event_id,
                                 e.recorded_at, e.appended_at, e.commit_id
-                           from {{events}} e where e.position = x.inboxed limit 1) e on true
+                           from {{events}} e where e.position >= x.inboxed and e.position <= x.inboxed
+                          order by e.position limit 1) e on true
     window w as (order by x.part, x.inboxed rows unbounded preceding)),
 f as (
     select e.*, sum(coalesce({{data_size}}, 0)) over w as total, row_number() over w as place

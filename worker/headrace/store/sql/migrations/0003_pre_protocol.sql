@@ -5,8 +5,10 @@
 -- ready.attempts: 0 where no failure is recorded, n after n failures of the event at hand, -1 when a person has
 -- resumed the key and nothing of its new budget is used. Other than 0 if and only if there is a failures row.
 --
--- Functions that work on `ready` and `inbox` forbid the plans that only stale statistics can make look cheap: these
--- two tables swing between empty and a million rows within minutes, and every statement here has its index.
+-- `ready` and `inbox` swing between empty and a million rows within minutes, so statistics are always stale: a table
+-- that was vacuumed while nearly empty looks like ten rows for ever. Statements here therefore join nothing to them:
+-- rows are found by an array of keys, and the value that belongs to a row is found in a second array by binary search
+-- (width_bucket, hence arrays sorted by part). Sequential and bitmap scans are off: each has its index.
 
 -- Claim: take due partitions under a new lease. Looks at neither status nor expiry: the load does.
 create function headrace.claim_v1(
@@ -53,6 +55,20 @@ begin
     returning r.part, r.backlog, greatest(r.attempts, 0::smallint), r.takeovers;
 end $$;
 
+-- What waits: for each run whether work is due now, or in how many seconds the next is.
+create function headrace.due_v1(p_runs int[])
+    returns table (run int, status text, epoch bigint, due boolean, due_in float8)
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return query
+    select s.run, s.status, s.epoch, coalesce(r.due_at <= statement_timestamp(), false),
+           case when r.due_at < 'infinity' then extract(epoch from r.due_at - statement_timestamp())::float8 end
+      from unnest(p_runs) u(run)
+     cross join lateral (select s.run, s.status, s.epoch from headrace.subscriptions s where s.run = u.run limit 1) s
+      left join lateral (select r.due_at from headrace.ready r
+                          where r.run = u.run and r.lease is null order by r.due_at limit 1) r on true;
+end $$;
+
 -- Fence: the lease row exists and stays until this transaction ends. Expiry does not matter here.
 create function headrace.fence_v1(p_lease bigint, p_owner uuid, p_idle_ms text) returns void
 language plpgsql as $$
@@ -70,14 +86,14 @@ end $$;
 
 -- Flush of a claim group or of some of its partitions.
 -- p_mode: 'end' frees every row of the lease and deletes it last; 'part' frees the listed partitions and
--- keeps the lease for the others; 'keep' keeps the listed ones leased as well.
+-- keeps the lease for the others; 'keep' keeps the listed ones leased as well. p_parts rises; p_last and p_counts
+-- belong to it place by place.
 create function headrace.flush_v1(
     p_run int, p_lease bigint, p_owner uuid, p_fence boolean,
     p_parts bigint[], p_last bigint[], p_counts int[], p_inbox_parts bigint[], p_inbox_positions bigint[],
     p_skipped int, p_slot smallint, p_busy_us bigint, p_mode text
 ) returns table (drained int, status text, epoch bigint, streak int)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-                 set enable_mergejoin = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     n int;
     m int;
@@ -88,27 +104,31 @@ begin
         perform headrace.fence_v1(p_lease, p_owner, null);
     end if;
     if cardinality(p_parts) > 0 then
-        update headrace.partitions p set position = u.last, touched_at = clock_timestamp()
-          from unnest(p_parts, p_last) u(id, last) where p.id = u.id and p.position < u.last;
+        update headrace.partitions p set position = p_last[width_bucket(p.id, p_parts)], touched_at = clock_timestamp()
+         where p.id = any (p_parts) and p.position < p_last[width_bucket(p.id, p_parts)];
         get diagnostics n = row_count;
         if n <> cardinality(p_parts) then
             raise exception '% of % partitions are gone or ahead', cardinality(p_parts) - n, cardinality(p_parts)
                 using errcode = 'HR002';
         end if;
         -- The inbox row is a single-use ticket: the count proves that nobody else used one of these.
-        delete from headrace.inbox i using unnest(p_inbox_parts, p_inbox_positions) u(part, position)
-         where i.part = u.part and i.position = u.position;
+        -- By place in the table, which is safe here alone: an inbox row is never updated.
+        delete from headrace.inbox i where i.ctid = any (array(
+            select x.place from unnest(p_inbox_parts, p_inbox_positions) u(part, position)
+             cross join lateral (select i.ctid as place from headrace.inbox i
+                                  where i.part = u.part and i.position = u.position limit 1) x));
         get diagnostics n = row_count;
         if n <> cardinality(p_inbox_parts) then
             raise exception '% of % inbox entries are gone', cardinality(p_inbox_parts) - n, cardinality(p_inbox_parts)
                 using errcode = 'HR003';
         end if;
     end if;
-    -- One pass in part order over every row this transaction will touch. Statements after it join by
-    -- primary key alone: a lease condition there lures the planner into the lease index.
+    -- One pass in part order over every row this transaction will touch. Statements after it find rows by primary key
+    -- alone: a lease condition there lures the planner into the lease index. The order is by an expression, or the
+    -- planner may walk the whole primary key to save the sort.
     if p_mode = 'end' then
         select count(*), array_agg(x.part) filter (where x.attempts <> 0) into n, v_failing from (
-            select r.part, r.attempts from headrace.ready r where r.lease = p_lease order by r.part for update) x;
+            select r.part, r.attempts from headrace.ready r where r.lease = p_lease order by r.part + 0 for update) x;
     else
         select count(*), array_agg(x.part) filter (where x.attempts <> 0) into n, v_failing from (
             select r.part, r.attempts from headrace.ready r
@@ -119,19 +139,20 @@ begin
             using errcode = 'HR004';
     end if;
     if cardinality(p_parts) > 0 then
-        delete from headrace.ready r using unnest(p_parts, p_counts) u(part, n)
-         where r.part = u.part and r.backlog = u.n;
+        delete from headrace.ready r
+         where r.part = any (p_parts) and r.backlog = p_counts[width_bucket(r.part, p_parts)];
         get diagnostics d = row_count;
         if d < cardinality(p_parts) then
             update headrace.ready r set
-                backlog = r.backlog - u.n,
+                backlog = r.backlog - p_counts[width_bucket(r.part, p_parts)],
                 first_pos = (select i.position from headrace.inbox i
-                              where i.part = r.part and i.position > u.last order by i.position limit 1),
+                              where i.part = r.part and i.position > p_last[width_bucket(r.part, p_parts)]
+                              order by i.position limit 1),
                 lease = case when p_mode = 'keep' then r.lease end,
                 due_at = clock_timestamp(),
                 attempts = 0,
                 takeovers = 0
-              from unnest(p_parts, p_counts, p_last) u(part, n, last) where r.part = u.part;
+             where r.part = any (p_parts);
         end if;
         if v_failing is not null then
             delete from headrace.failures f where f.part = any (v_failing) and f.part = any (p_parts);
@@ -164,7 +185,7 @@ create function headrace.flush_log_v1(
     p_run int, p_lease bigint, p_owner uuid, p_fence boolean, p_part bigint, p_from bigint, p_to bigint,
     p_handled int, p_slot smallint, p_busy_us bigint, p_mode text
 ) returns table (drained int, status text, epoch bigint, streak int)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     v_attempts smallint;
 begin
@@ -207,7 +228,7 @@ create function headrace.fail_v1(
     p_run int, p_lease bigint, p_owner uuid, p_part bigint, p_position bigint, p_state text, p_delay interval,
     p_class text, p_error_type text, p_error text, p_worker text, p_slot smallint
 ) returns int
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     v_due timestamptz := coalesce(clock_timestamp() + p_delay, 'infinity');
     v_attempts int;
@@ -239,7 +260,7 @@ end $$;
 
 -- A key asks for a pause (Busy, stop, an aborted transaction): due later, no attempt, no failures row.
 create function headrace.slow_v1(p_lease bigint, p_owner uuid, p_part bigint, p_delay interval) returns void
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
     perform headrace.fence_v1(p_lease, p_owner, null);
     update headrace.ready r set due_at = clock_timestamp() + p_delay, lease = null, takeovers = 0
@@ -251,7 +272,7 @@ end $$;
 
 -- Held keys leave the group. The partition rows are locked so that an unhold in between waits.
 create function headrace.hold_v1(p_lease bigint, p_owner uuid, p_parts bigint[]) returns int
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     v_held bigint[];
     n int;
@@ -268,7 +289,7 @@ end $$;
 
 -- Give leases back. A lease that is gone already is not an error: somebody took it over.
 create function headrace.release_v1(p_leases bigint[], p_owner uuid) returns int
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     v_ids bigint[];
     n int;
@@ -279,7 +300,7 @@ begin
     if v_ids is null then
         return 0;
     end if;
-    perform from headrace.ready r where r.lease = any (v_ids) order by r.part for update;
+    perform from headrace.ready r where r.lease = any (v_ids) order by r.part + 0 for update;
     update headrace.ready r set lease = null where r.lease = any (v_ids);
     get diagnostics n = row_count;
     return n;
@@ -288,7 +309,7 @@ end $$;
 -- Take over what dead or stalled workers held. Skips a lease whose owner's transaction is open: that one
 -- still commits, or its idle time-out ends it.
 create function headrace.take_over_v1() returns table (lease bigint, run int, worker text, parts int)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     v_ids bigint[];
     v_runs int[];
@@ -305,7 +326,7 @@ begin
     if v_ids is null then
         return;
     end if;
-    perform from headrace.ready r where r.lease = any (v_ids) order by r.part for update;
+    perform from headrace.ready r where r.lease = any (v_ids) order by r.part + 0 for update;
     update headrace.ready r set lease = null, takeovers = least(r.takeovers + 1, 32767)::smallint
      where r.lease = any (v_ids);
     return query select * from unnest(v_ids, v_runs, v_workers, v_parts);
@@ -390,7 +411,7 @@ end $$;
 
 -- Idle removal: a slice of partitions with nothing in them. Only the holder of the cursor row may.
 create function headrace.sweep_v1(p_run int, p_idle interval, p_slice int) returns int
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     v_from bigint;
     v_to bigint;
@@ -405,9 +426,10 @@ begin
     delete from headrace.partitions p
      where p.run = p_run and p.id > v_from and p.id <= v_to and p.hold is null
        and p.touched_at < statement_timestamp() - p_idle
-       and not exists (select from headrace.ready r where r.part = p.id)
-       and not exists (select from headrace.inbox i where i.part = p.id)
-       and not exists (select from headrace.failures f where f.part = p.id);
+       -- The offset keeps each a probe per row, never a join.
+       and not exists (select from headrace.ready r where r.part = p.id offset 0)
+       and not exists (select from headrace.inbox i where i.part = p.id offset 0)
+       and not exists (select from headrace.failures f where f.part = p.id offset 0);
     get diagnostics n = row_count;
     update headrace.cursors c set sweep = coalesce(v_to, 0) where c.run = p_run;
     return n;
