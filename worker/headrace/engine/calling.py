@@ -6,14 +6,17 @@ thread cannot be cancelled: when its time is over it is cut off from the transac
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import Coroutine, Generator, Iterable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import CancelledError, Executor
 from functools import partial
 from typing import Any
 
 from headrace.domain.errors import HandlerTimeout
 from headrace.ports.connection import Connection
 from headrace.ports.subscribers import BoundHandler, HandlerValues
+
+_TOO_LATE = "this handler's time is over and its transaction is gone; declare a longer timeout="
 
 
 class BlockingConnection:
@@ -23,17 +26,42 @@ class BlockingConnection:
         """Wrap the loop's connection."""
         self._connection = connection
         self._loop = loop
+        self._lock = threading.Lock()
         self._cut_off = False
+        self._running: asyncio.Task[Any] | None = None
 
     def cut_off(self) -> None:
-        """Refuse everything from now on: the transaction belongs to somebody else."""
-        self._cut_off = True
+        """Refuse everything from now on, and cancel what runs: the transaction belongs to somebody else.
 
-    def _wait(self, work: Any) -> Any:
+        To be called on the loop.
+        """
+        with self._lock:
+            self._cut_off = True
+        if self._running is not None:
+            self._running.cancel()
+
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        # Looked at here, where it costs nothing, and under the lock: after the cut nothing waits for the loop any more.
+        with self._lock:
+            if self._cut_off:
+                work.close()
+                raise HandlerTimeout(_TOO_LATE)
+            running = asyncio.run_coroutine_threadsafe(self._run(work), self._loop)
+        try:
+            return running.result()
+        except CancelledError:
+            raise HandlerTimeout(_TOO_LATE) from None
+
+    async def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        # Again on the loop, where the cut is made: no statement slips in between.
         if self._cut_off:
             work.close()
-            raise HandlerTimeout("this handler's time is over and its transaction is gone; declare a longer timeout=")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            raise HandlerTimeout(_TOO_LATE)
+        self._running = asyncio.current_task()
+        try:
+            return await work
+        finally:
+            self._running = None
 
     def execute(self, query: str, *args: Any, timeout: float | None = None) -> Any:
         """Run a statement and return its tag."""
@@ -59,9 +87,10 @@ class BlockingConnection:
 
     def defer(self, query: str, *args: Any) -> None:
         """Queue a statement; sent with the next other one or at the flush."""
-        if self._cut_off:
-            raise HandlerTimeout("this handler's time is over and its transaction is gone; declare a longer timeout=")
-        self._connection.defer(query, *args)
+        with self._lock:
+            if self._cut_off:
+                raise HandlerTimeout(_TOO_LATE)
+            self._connection.defer(query, *args)
 
 
 class _Resumed:

@@ -16,6 +16,7 @@ def part_of(partition: LoadedPartition, first: int, end: int) -> LoadedPartition
         partition,
         position=position,
         attempts=0 if first else partition.attempts,
+        takeovers=0 if first else partition.takeovers,
         events=events,
         vanished=tuple(v for v in partition.vanished if position < v < last),
         to=last,

@@ -13,7 +13,7 @@ from headrace.domain.errors import LeaseLost, TransactionAborted, Unavailable
 from headrace.engine.assignment import Assignment
 from headrace.engine.calling import Caller
 from headrace.engine.delivering import Step, deliver, needs_connection, steps
-from headrace.engine.judging import Slow, judge, notice_verdict, wants_hook
+from headrace.engine.judging import ALONE_TAKEOVERS, Slow, judge, notice_verdict, wants_hook
 from headrace.engine.progress import Done
 from headrace.engine.tracked import Shared
 from headrace.ports.subscribers import HandlerValues, StopHere
@@ -95,7 +95,7 @@ class _Reaction:
                         return
                 for _, event in step.items:
                     self._done.add(partition, event.position)
-                if self._done.unflushed >= self._shared.options.reactor_flush_events:
+                if self._done.unflushed >= self._shared.options.reactor_flush_events or _is_deadly(partition):
                     await self._flush_kept()
 
     async def _deliver(self, step: Step) -> None:
@@ -119,6 +119,7 @@ class _Reaction:
                 await self._caller.call(hook, values, self._tracked.timeout)
             except Exception as again:  # noqa: BLE001 - the handler's own error is the one to keep
                 error.add_note(f"the failed hook raised as well: {again}")
+                verdict = judge(self._assignment, partition, event, error, attempts=attempts, unit=unit)
             else:
                 return True
         self._shared.book.require(self._assignment.lease)
@@ -172,6 +173,11 @@ class _Reaction:
 
     def _notice(self, event: Any) -> None:
         self._shared.ports.observer.notice(event)
+
+
+def _is_deadly(partition: LoadedPartition) -> bool:
+    """Tell whether owners died with this key: should one die again, the position must say at which event."""
+    return partition.takeovers >= ALONE_TAKEOVERS
 
 
 def _foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:

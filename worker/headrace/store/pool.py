@@ -13,6 +13,7 @@ from typing import Any, Self, cast
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
+from asyncpg.transaction import Transaction
 
 from headrace.domain.errors import HandlerTimeout, Unavailable, UsageError
 from headrace.store.errors import IDLE_TOO_LONG, translated
@@ -171,13 +172,24 @@ class Session:
         try:
             yield
         except BaseException:
-            # The connection may be gone; its server side is rolled back then anyway, and the first error matters.
-            if not _is_closed(self._connection):
-                with translated(self._own):
-                    await transaction.rollback()
+            await self._undo(transaction)
             raise
         with self._idle.watched(), translated(self._own):
             await transaction.commit()
+
+    async def _undo(self, transaction: Transaction) -> None:
+        """Roll back; the error that led here matters, not one of the rollback.
+
+        What cannot be rolled back (the session is gone, or busy with a statement that nobody waits for) must not be
+        used again either: the connection is cut, and the server rolls back.
+        """
+        if _is_closed(self._connection):
+            return
+        try:
+            await transaction.rollback()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
+            if not _is_closed(self._connection):
+                self._connection.terminate()
 
     @asynccontextmanager
     async def _statement(self, text: str) -> AsyncIterator[None]:
