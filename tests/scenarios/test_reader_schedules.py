@@ -135,6 +135,19 @@ async def test_repeatable_read_is_refused(database: databases.Database) -> None:
             await session.fetchrow(session.queries.horizon_probe, table.sequence, table.relation)
 
 
+async def test_standby_is_refused(own_cluster: Cluster) -> None:
+    """A standby shows no locks of the primary's appends: there the line is refused, and the primary named."""
+    await migrate(own_cluster.dsn())
+    await asyncio.to_thread(own_cluster.stop)
+    data = own_cluster.folder / "data"
+    (data / "standby.signal").touch()
+    os.chown(data / "standby.signal", data.stat().st_uid, data.stat().st_gid)
+    await asyncio.to_thread(own_cluster.start)
+    with pytest.raises(NotExact, match=r"standby.*read from the primary"):
+        async with exact_reader(own_cluster.dsn()):
+            pass
+
+
 async def test_savepoint_does_not_hide_its_positions(database: databases.Database) -> None:
     """ROLLBACK TO releases the lock on the table, not the one on the sequence: who drew there is still seen."""
     async with (
