@@ -145,6 +145,23 @@ async def test_dead_setup_does_not_keep_the_next_waiting(world: WorldMaker) -> N
             assert (await w.catalog.start(stored, Position(0), Position(0))).status is Status.ACTIVE
 
 
+async def test_next_worker_sets_up_after_the_first_has_died(world: WorldMaker) -> None:
+    """An expired set-up lease that nobody took over does not keep another worker waiting, and fences its owner."""
+    async with world() as w:
+        (stored,) = await w.catalog.declare([declared("orders")])
+        second = w.make_catalog(2)
+        async with w.catalog.setup_lease(stored, w.new_lease(), 1000.0):
+            async with second.setup_lease(stored, w.new_lease(), 1000.0) as too_early:
+                assert not too_early
+            await w.advance(1100.0)
+            async with second.setup_lease(stored, w.new_lease(), 1000.0) as taken:
+                assert taken
+                with pytest.raises(LeaseLost):
+                    await w.catalog.start(stored, Position(0), Position(0))
+                assert (await second.start(stored, Position(0), Position(0))).status is Status.ACTIVE
+        assert observe(await w.image()).leases == {}
+
+
 async def test_setup_lease_is_renewed_like_any_other(world: WorldMaker) -> None:
     """Set-up may take long: its lease is renewed by its id."""
     async with world() as w:
@@ -202,6 +219,19 @@ async def test_boot_waits_for_retries_not_for_parked_keys(
         await w.work().fail(failure_of(group, found["a"], state=state, delay=delay))
         await w.work().flush(flush_of(group, [found["b"]]))
         assert await w.catalog.activate(run) is activates
+
+
+async def test_boot_waits_for_every_lease(world: WorldMaker) -> None:
+    """While a group is in the hands of a lane booting does not end, even when its keys are parked meanwhile."""
+    async with world() as w:
+        run, _ = await booting(w)
+        (orders,) = await w.catalog.find()
+        group = await w.claimed(orders)
+        for partition in (await w.load(group)).partitions:
+            await w.work().fail(failure_of(group, partition, state=FailureState.PARKED))
+        assert not await w.catalog.activate(run)
+        await w.work().release([group.lease])
+        assert await w.catalog.activate(run)
 
 
 async def test_boot_does_not_wait_for_held_keys(world: WorldMaker) -> None:

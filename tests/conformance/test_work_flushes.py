@@ -93,6 +93,17 @@ async def test_end_frees_what_was_claimed_and_not_handled(world: WorldMaker) -> 
         assert await w.handle_all(orders) == [2]
 
 
+async def test_what_was_not_handled_queues_up_again(world: WorldMaker) -> None:
+    """Keys that were claimed and not handled wait behind those that became due before the flush."""
+    async with world() as w:
+        orders, group, loaded = await worked_on(w, a=1, b=1)
+        await w.append("c", "X")
+        await w.route(orders)
+        await w.work().flush(flush_of(group, [by_key(loaded)["a"]]))
+        first = await w.claimed(orders, parts=1)
+        assert [part.part for part in first.parts] == [await w.part(orders, "c")]
+
+
 async def test_end_without_progress_gives_the_lease_back(world: WorldMaker) -> None:
     """A flush that handled nothing ends the lease and counts nothing."""
     async with world() as w:
@@ -259,6 +270,20 @@ async def test_failure_backs_off_in_ready_and_is_recorded(world: WorldMaker) -> 
         assert after.counters == {}
         await w.work().flush(flush_of(group, [found["b"]]))
         assert await w.claim(orders) is None
+
+
+async def test_failure_clears_the_take_overs(world: WorldMaker) -> None:
+    """A key that fails, or asks for a pause, has not killed its owner: it is not suspected any longer."""
+    async with world() as w:
+        orders, _, _ = await worked_on(w, a=1, b=1)
+        await w.advance(1100.0)
+        await w.work().take_over()
+        group = await w.claimed(orders)
+        found = by_key(await w.load(group))
+        assert {partition.takeovers for partition in found.values()} == {1}
+        await w.work().fail(failure_of(group, found["a"]))
+        await w.work().slow(group.lease, found["b"].part, 1000.0)
+        assert {row[5] for row in (await seen(w)).ready.values()} == {0}
 
 
 async def test_attempts_survive_and_success_ends_the_failure(world: WorldMaker) -> None:

@@ -12,6 +12,7 @@ import asyncpg
 from headrace.domain.event import Event, EventFilter
 from headrace.domain.ids import PartitionKey, Position, Run
 from headrace.domain.subscription import Declaration, ErrorClass, Kind, StartFrom, Status, Subscription
+from headrace.ports.catalog import Catalog
 from headrace.ports.work import FailureState, Work
 from headrace.ports.workers import Beat
 from headrace.store.catalog import PostgresCatalog
@@ -86,6 +87,10 @@ class PostgresWorld(World):
     def make_work(self, worker: int) -> Work:
         """Return a worker on the shared pool."""
         return PostgresWork(self.database, self.events.table, FixedIdentity(worker))
+
+    def make_catalog(self, worker: int) -> Catalog:
+        """Return a catalog on the shared pool."""
+        return PostgresCatalog(self.database, self.events.table, FixedIdentity(worker))
 
     async def image(self) -> MemoryStore:
         """Read every table in one snapshot."""

@@ -74,6 +74,10 @@ class World(ABC):
         """Return the lanes' port of one worker."""
 
     @abstractmethod
+    def make_catalog(self, worker: int) -> Catalog:
+        """Return the catalog of another worker."""
+
+    @abstractmethod
     async def image(self) -> MemoryStore:
         """Return all rows as they are now, only to be looked at."""
 
@@ -329,6 +333,10 @@ class MemoryWorld(World):
     def make_work(self, worker: int) -> Work:
         """Return a worker on the shared state."""
         return MemoryWork(self.store, FixedIdentity(worker))
+
+    def make_catalog(self, worker: int) -> Catalog:
+        """Return a catalog on the shared state."""
+        return MemoryCatalog(self.store, FixedIdentity(worker))
 
     async def image(self) -> MemoryStore:
         """Return the state itself."""
