@@ -15,6 +15,9 @@ UNKNOWN_EVENTS = 100
 WEIGHT = 0.3
 """Weight of the newest group in the moving averages."""
 
+STRONGEST = 0.8
+"""The same of a group of many events: it measures them, where a group of one measures the claim around it."""
+
 PREFETCH_SECONDS = 1.5
 """A next group is claimed ahead only behind groups that take less than this."""
 
@@ -45,19 +48,21 @@ class Pace:
         """Take in one handled group."""
         self.last_seconds = seconds
         if events > 0:
-            self.seconds_per_event = _mixed(self.seconds_per_event, seconds / events)
+            weight = min(max(WEIGHT, events / UNKNOWN_EVENTS), STRONGEST)
+            self.seconds_per_event = _mixed(self.seconds_per_event, seconds / events, weight)
 
     def observe_bytes(self, events: int, size: int) -> None:
         """Take in the size of one load."""
         if events > 0:
-            self.bytes_per_event = _mixed(self.bytes_per_event, size / events)
+            self.bytes_per_event = _mixed(self.bytes_per_event, size / events, WEIGHT)
 
     def portion(self, remaining: int | None = None) -> Portion:
         """Return the bounds of the next claim; ``remaining`` caps its events when a run is limited."""
         events, floor = UNKNOWN_EVENTS, 1
         if self.seconds_per_event is not None:
             per_event = max(self.seconds_per_event, 1e-9)
-            events = int(min(self._max_events, self._budget / per_event))
+            # Rounded, not cut: what takes a little more than a fifth of the budget is still done five at a time.
+            events = round(min(self._max_events, self._budget / per_event))
             floor = int(min(events, FLOOR_SECONDS / per_event))
         if self.bytes_per_event:
             events = int(min(events, self._max_bytes / self.bytes_per_event))
@@ -72,5 +77,5 @@ class Pace:
         return self.seconds_per_event is not None and self.last_seconds < PREFETCH_SECONDS
 
 
-def _mixed(old: float | None, new: float) -> float:
-    return new if old is None else old + WEIGHT * (new - old)
+def _mixed(old: float | None, new: float, weight: float) -> float:
+    return new if old is None else old + weight * (new - old)

@@ -23,6 +23,36 @@ def test_a_claim_holds_about_one_second_of_work() -> None:
     assert (portion.events, portion.floor) == (5, 1)
 
 
+def test_a_claim_is_rounded_to_whole_events() -> None:
+    """A little over 200 ms an event: still five, or a key with five events would be claimed twice."""
+    slow = pace()
+    slow.observe(10, 2.15)
+
+    assert slow.portion().events == 5
+
+
+def test_a_large_group_outweighs_a_trickle() -> None:
+    """After single events, whose time is that of the claim around them, the first burst is not cut for long."""
+    one = pace()
+    for _ in range(20):
+        one.observe(1, 0.02)
+    assert one.portion().events == 50
+
+    one.observe(50, 0.03)
+    one.observe(100, 0.03)
+
+    assert one.portion().events > 400
+
+
+def test_a_slow_event_is_noticed_after_fast_ones() -> None:
+    """One slow event outweighs thousands of fast ones: the next claim is small."""
+    one = pace()
+    one.observe(2500, 0.25)
+    one.observe(1, 1.0)
+
+    assert one.portion().events <= 4
+
+
 def test_fast_work_is_bounded_by_the_ceiling_and_never_cut_into_crumbs() -> None:
     """20 µs an event: the ceiling of events holds, and no share is below 50 ms of work."""
     fast = pace()
