@@ -14,7 +14,7 @@ HORIZON = "horizon_probe"
 WORK = frozenset(
     {
         *("route_lock", "route", "unrouted_head", "read_batch"),
-        *("claim", "claim_log", "load", "load_log_head", "release", "hold"),
+        *("claim", "claim_log", "guard", "load", "load_log_head", "release", "hold"),
         *("fence", "fence_stands", "flush", "flush_log", "fail", "slow"),
         HANDLER,
     }
@@ -30,7 +30,7 @@ CLOCK = frozenset(
 """What time causes, whatever connection it comes from."""
 
 _TOKEN = re.compile(r"\{\{ *[a-z_]+ *\}\}")
-_STATEMENT = re.compile(r"(\s|--[^\n]*\n)*(select|insert|update|delete|with)\b", re.IGNORECASE)
+_STATEMENT = re.compile(r"(\s|--[^\n]*\n)*(select|insert|update|delete|with|set|begin)\b", re.IGNORECASE)
 
 
 @cache
