@@ -19,6 +19,7 @@ from headrace.store.batches import arrays
 from headrace.store.guarded import guarded
 from headrace.store.mapping import EventTable
 from headrace.store.pool import Database, Session
+from headrace.store.stats import save_source
 
 STOPPABLE = {Status.NEW, Status.BOOTING, Status.ACTIVE, Status.ERROR}
 """A main in another status stands still already."""
@@ -37,6 +38,7 @@ class PostgresCatalog:
     async def declare(self, declarations: Sequence[Declaration]) -> list[Subscription]:
         """Insert what is missing, bring declared facts up to date, return all in order; see the port."""
         async with self._database.session() as session, session.transaction():
+            await save_source(session, self._table)
             # In one order everywhere, so that two workers of an app never wait for each other in a circle.
             for declared in sorted(declarations, key=lambda declared: declared.name):
                 await session.execute(self._queries.subscription_insert, *self._facts(declared))

@@ -4,8 +4,8 @@
 -- name: subscription_insert
 -- Declared for the first time. Looked up before, so that a restart draws no run number.
 insert into headrace.subscriptions
-    (name, app, group_name, kind, partitioned, partitioner, wanted_types, wanted_streams, wanted_tags, start_from, source,
-     remove_idle_after)
+    (name, app, group_name, kind, partitioned, partitioner, wanted_types, wanted_streams, wanted_tags, start_from,
+     source, remove_idle_after)
 select $1::text, $2::text, $3, $4, $5, $6, $7::text[], $8::text[], $9::text[], $10, $11, $12::interval
  where not exists (select from headrace.subscriptions s where s.name = $1::text)
 on conflict (name) do nothing;
@@ -46,7 +46,8 @@ insert into headrace.cursors (run, position, boot_target) values ($1, $2, $3) on
 -- name: whole_log_insert
 -- The one partition of an unpartitioned run and its permanent ready row.
 with p as (
-    insert into headrace.partitions (run, key, position) values ($1, '', $2) on conflict (run, key) do nothing returning id)
+    insert into headrace.partitions (run, key, position) values ($1, '', $2)
+    on conflict (run, key) do nothing returning id)
 insert into headrace.ready (part, run, backlog, first_pos, due_at) select p.id, $1, 0, $2, clock_timestamp() from p;
 
 -- name: activate

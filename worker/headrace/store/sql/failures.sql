@@ -15,7 +15,8 @@ select f.part, p.key, f.position, e.type, e.stream, f.state, f.attempts, f.class
          order by f.position, f.part limit $5) f
   join headrace.partitions p on p.id = f.part
   left join headrace.ready r on r.part = f.part
-  left join lateral (select e.type, e.stream from {{events}} e where e.position >= f.position and e.position <= f.position
+  left join lateral (select e.type, e.stream from {{events}} e
+                      where e.position >= f.position and e.position <= f.position
                       order by e.position limit 1) e on true
  order by f.position, f.part;
 
@@ -27,7 +28,8 @@ select s.run, s.partitioned, f.part, p.key, f.position, e.type, e.stream, f.stat
   join headrace.partitions p on p.run = s.run and p.key = $2
   join headrace.failures f on f.part = p.id
   left join headrace.ready r on r.part = f.part
-  left join lateral (select e.type, e.stream from {{events}} e where e.position >= f.position and e.position <= f.position
+  left join lateral (select e.type, e.stream from {{events}} e
+                      where e.position >= f.position and e.position <= f.position
                       order by e.position limit 1) e on true
  where s.name = $1;
 

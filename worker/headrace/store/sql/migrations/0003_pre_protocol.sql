@@ -8,14 +8,15 @@
 -- `ready` and `inbox` swing between empty and a million rows within minutes, so statistics are always stale: a table
 -- that was vacuumed while nearly empty looks like ten rows for ever. Statements here therefore join nothing to them:
 -- rows are found by an array of keys, and the value that belongs to a row is found in a second array by binary search
--- (width_bucket, hence arrays sorted by part). Sequential and bitmap scans are off: each has its index.
+-- (width_bucket, hence arrays sorted by part). Sequential and bitmap scans are off: each has its index. Compiling is
+-- off as well: a wrong estimate would buy it for a statement of a millisecond.
 
 -- Claim: take due partitions under a new lease. Looks at neither status nor expiry: the load does.
 create function headrace.claim_v1(
     p_run int, p_lease bigint, p_owner uuid, p_worker text, p_lanes int,
     p_parts int, p_events bigint, p_floor bigint, p_ttl interval
 ) returns table (part bigint, backlog int, attempts smallint, takeovers smallint)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_due bigint;
     v_share bigint := p_parts;
@@ -58,7 +59,7 @@ end $$;
 -- What waits: for each run whether work is due now, or in how many seconds the next is.
 create function headrace.due_v1(p_runs int[])
     returns table (run int, status text, epoch bigint, due boolean, due_in float8)
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
     return query
     select s.run, s.status, s.epoch, coalesce(r.due_at <= statement_timestamp(), false),
@@ -93,7 +94,7 @@ create function headrace.flush_v1(
     p_parts bigint[], p_last bigint[], p_counts int[], p_inbox_parts bigint[], p_inbox_positions bigint[],
     p_skipped int, p_slot smallint, p_busy_us bigint, p_mode text
 ) returns table (drained int, status text, epoch bigint, streak int)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     n int;
     m int;
@@ -185,7 +186,7 @@ create function headrace.flush_log_v1(
     p_run int, p_lease bigint, p_owner uuid, p_fence boolean, p_part bigint, p_from bigint, p_to bigint,
     p_handled int, p_slot smallint, p_busy_us bigint, p_mode text
 ) returns table (drained int, status text, epoch bigint, streak int)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_attempts smallint;
 begin
@@ -228,7 +229,7 @@ create function headrace.fail_v1(
     p_run int, p_lease bigint, p_owner uuid, p_part bigint, p_position bigint, p_state text, p_delay interval,
     p_class text, p_error_type text, p_error text, p_worker text, p_slot smallint
 ) returns int
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_due timestamptz := coalesce(clock_timestamp() + p_delay, 'infinity');
     v_attempts int;
@@ -260,7 +261,7 @@ end $$;
 
 -- A key asks for a pause (Busy, stop, an aborted transaction): due later, no attempt, no failures row.
 create function headrace.slow_v1(p_lease bigint, p_owner uuid, p_part bigint, p_delay interval) returns void
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
     perform headrace.fence_v1(p_lease, p_owner, null);
     update headrace.ready r set due_at = clock_timestamp() + p_delay, lease = null, takeovers = 0
@@ -272,7 +273,7 @@ end $$;
 
 -- Held keys leave the group. The partition rows are locked so that an unhold in between waits.
 create function headrace.hold_v1(p_lease bigint, p_owner uuid, p_parts bigint[]) returns int
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_held bigint[];
     n int;
@@ -289,7 +290,7 @@ end $$;
 
 -- Give leases back. A lease that is gone already is not an error: somebody took it over.
 create function headrace.release_v1(p_leases bigint[], p_owner uuid) returns int
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_ids bigint[];
     n int;
@@ -309,7 +310,7 @@ end $$;
 -- Take over what dead or stalled workers held. Skips a lease whose owner's transaction is open: that one
 -- still commits, or its idle time-out ends it.
 create function headrace.take_over_v1() returns table (lease bigint, run int, worker text, parts int)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_ids bigint[];
     v_runs int[];
@@ -411,7 +412,7 @@ end $$;
 
 -- Idle removal: a slice of partitions with nothing in them. Only the holder of the cursor row may.
 create function headrace.sweep_v1(p_run int, p_idle interval, p_slice int) returns int
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_from bigint;
     v_to bigint;
