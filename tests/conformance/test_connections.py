@@ -238,3 +238,24 @@ async def test_idle_owner_is_ended(world: WorldMaker) -> None:
         with pytest.raises(HandlerTimeout):
             await stall()
         assert await w.notes() == []
+
+
+async def test_hook_statements_commit_one_by_one(world: WorldMaker) -> None:
+    """What a hook has done stays when it raises later; what it has only deferred by then is dropped."""
+    async with world() as w:
+
+        async def fail_in_hook() -> None:
+            async with w.hooks.connection() as db:
+                await db.execute(NOTE, 1)
+                assert await w.notes() == [1]
+                db.defer(NOTE, 2)
+                raise GiveUp
+
+        with pytest.raises(GiveUp):
+            await fail_in_hook()
+        assert await w.notes() == [1]
+        async with w.hooks.connection() as db:
+            db.defer(NOTE, 3)
+        assert await w.notes() == [1, 3]
+        with pytest.raises(NotAllowed):
+            await db.execute(NOTE, 4)

@@ -18,6 +18,7 @@ from headrace.ports.workers import Beat
 from headrace.store.catalog import PostgresCatalog
 from headrace.store.events import PostgresEvents, event_of
 from headrace.store.failures import PostgresFailures
+from headrace.store.hooks import PostgresHooks
 from headrace.store.horizon import PostgresHorizon
 from headrace.store.pool import Database
 from headrace.store.routing import PostgresRouting
@@ -83,6 +84,7 @@ class PostgresWorld(World):
         self.failures = PostgresFailures(database, events.table)
         self.workers = PostgresWorkers(database)
         self.horizon = PostgresHorizon(database, events.table)
+        self.hooks = PostgresHooks(database)
 
     def make_work(self, worker: int) -> Work:
         """Return a worker on the shared pool."""

@@ -17,6 +17,7 @@ from headrace.partitioning.keys import Partitioner, Stream, describe
 from headrace.ports.catalog import Catalog
 from headrace.ports.events import EventAppender, EventReader
 from headrace.ports.failures import Failures
+from headrace.ports.hooks import Hooks
 from headrace.ports.horizon import HorizonSource
 from headrace.ports.routing import RouteResult, Routing
 from headrace.ports.work import (
@@ -38,6 +39,7 @@ from headrace.testing.clock import ManualClock
 from headrace.testing.connection import Statement
 from headrace.testing.events import stream_of
 from headrace.testing.failures import MemoryFailures
+from headrace.testing.hooks import MemoryHooks
 from headrace.testing.horizon import MemoryHorizonSource
 from headrace.testing.invariants import broken_invariants
 from headrace.testing.memory import MemoryStore, PartitionRow
@@ -64,6 +66,7 @@ class World(ABC):
     reader: EventReader
     appender: EventAppender
     horizon: HorizonSource
+    hooks: Hooks
 
     def __init__(self) -> None:
         self._randomness = SeededRandomness(7)
@@ -329,6 +332,7 @@ class MemoryWorld(World):
         self.failures = MemoryFailures(self.store)
         self.workers = MemoryWorkers(self.store)
         self.horizon = MemoryHorizonSource(self.store)
+        self.hooks = MemoryHooks(self.store)
 
     def make_work(self, worker: int) -> Work:
         """Return a worker on the shared state."""

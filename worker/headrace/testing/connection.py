@@ -124,11 +124,11 @@ class RecordedConnection:
         answer = None
         for statement in waiting:
             self._check_state()
-            self.sent.append(statement)
             if self._respond is not None:
                 try:
                     answer = self._respond(statement)
                 except BaseException:
                     self._note_error()
                     raise
+            self.sent.append(statement)
         return answer

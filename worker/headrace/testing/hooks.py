@@ -19,8 +19,9 @@ class MemoryHooks:
         """Lend a connection; what was deferred is sent at the end, unless the hook raised."""
         await self._store.round_trip()
         lent = RecordedConnection(self._store.respond)
+        lent.sent = self._store.executed
         try:
             yield lent
             lent.settle()
         finally:
-            self._store.executed.extend(lent.sent)
+            lent.close()
