@@ -11,13 +11,17 @@ from typing import Any
 import asyncpg
 import pytest
 
+from headrace.domain.engine_events import HorizonHeld
 from headrace.domain.errors import NotExact, Unavailable
 from headrace.domain.horizon import Horizon, HorizonProbe
 from headrace.domain.mapping import TableMapping
 from headrace.embedded.cluster import Cluster
+from headrace.engine.horizon import HorizonService
+from headrace.runtime.system import SystemClock
 from headrace.store.mapping import inspect_table
 from headrace.store.migrate import migrate
 from headrace.store.pool import Database
+from headrace.testing.observer import RecordingObserver
 from support import databases
 from support.appenders import Attack, appending
 from support.readers import ExactReader, assert_complete, stored_events
@@ -259,24 +263,25 @@ async def test_unrelated_transactions_delay_no_reader(database: databases.Databa
 
 
 async def test_looks_of_other_processes_do_not_stall(database: databases.Database) -> None:
-    """A look takes the sequence's lock for an instant: readers in other processes that look all the time are never
-    named, and the line still reaches the head.
+    """A look takes the sequence's lock for an instant: with two readers elsewhere that look all the time the line still
+    follows every append, and nobody is reported as holding it.
     """
+    observer = RecordingObserver()
     async with (
         database.connection() as appender,
         exact_reader(database.dsn) as reader,
-        exact_reader(database.dsn) as busy,
+        exact_reader(database.dsn) as one,
+        exact_reader(database.dsn) as other,
     ):
-        running = asyncio.create_task(_look_on(busy))
+        service = HorizonService(reader.source, SystemClock(), observer)
+        running = [asyncio.create_task(coroutine) for coroutine in (_look_on(one), _look_on(other), service.run())]
         for version in range(1, 50):
             position = await append(appender, "steady", version)
-            horizon = await reader.read_on()
-            assert horizon.held_by is None
-            assert horizon.line >= position - 1
-        await until(lambda: _line_at(reader, 49))
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
+            await until(partial(_line_at, reader, position), message="the line reaches the append")
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        assert observer.of(HorizonHeld) == []
 
 
 async def test_open_append_delays_only_what_is_above_it(database: databases.Database) -> None:
