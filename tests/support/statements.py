@@ -16,15 +16,15 @@ from headrace.store import queries
 HANDLERS = "a handler's own"
 ROUTE = {"route_lock", "route", "unrouted_head", "read_batch"}
 CLAIM = {"claim", "claim_log"}
-LOAD = {"load", "load_log_head"}
+LOAD = {"begin_guarded", "guard", "load", "load_log_head"}
 FLUSH = {"fence", "fence_stands", "flush", "flush_log", "release", "fail", "slow", "hold"}
 WORK = {*ROUTE, *CLAIM, *LOAD, HANDLERS, *FLUSH}
 """Route, claim, load, handle and flush."""
 HORIZON = {"horizon_probe", "contiguous_from"}
 TRANSACTIONS = {"route_lock", "fence", "load_log_head", "unrouted_head"}
-"""First statements of transactions: each stands for a BEGIN and a COMMIT as well."""
+"""First statements of transactions: before each there was a BEGIN, and a COMMIT follows."""
 
-_STATEMENT = re.compile(r"(?:--[^\n]*\n)*(select|with|insert|update|delete)\b")
+_STATEMENT = re.compile(r"(?:--[^\n]*\n)*(select|with|insert|update|delete|set|begin)\b")
 _TOKEN = re.compile(r"\{\{ *[a-z_]+ *\}\}")
 
 
@@ -46,9 +46,9 @@ class Statements:
         with self._lock:
             return sum(self.sent[name] for name in names)
 
-    def transactions(self) -> int:
-        """Return how many transactions were opened for work."""
-        return self.count(TRANSACTIONS)
+    def ends(self) -> int:
+        """Return how many BEGIN and COMMIT were sent for work; a guarded one begins with the guard itself."""
+        return 2 * self.count(TRANSACTIONS) + self.count({"guard"})
 
     def clear(self) -> None:
         """Start counting anew."""

@@ -30,3 +30,8 @@ class Assignment:
     def events(self) -> int:
         """How many events are loaded."""
         return sum(len(p.events) for p in self.partitions)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether more was claimed than loaded: it is due again when the group ends."""
+        return self.group.backlog > sum(len(p.events) + len(p.vanished) for p in self.partitions)

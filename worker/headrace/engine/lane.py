@@ -95,6 +95,8 @@ class Lane:
                 if assignment.tracked.pace.may_prefetch and self._wake.marked() and not self._shared.draining:
                     ahead = asyncio.create_task(self._next(), name=f"lane-{self._number}-ahead")
                 await self._handle(assignment)
+                if assignment.is_partial:
+                    self._wake.mark(assignment.group.run)
         finally:
             if ahead is not None:
                 await self._give_back_ahead(ahead)
@@ -114,9 +116,11 @@ class Lane:
                 if tracked is None:
                     self._wake.clear(run, seen)
                     continue
-                group = await self._claim(tracked)
-                if group is None:
+                group, is_all = await self._claim(tracked)
+                if is_all:
+                    # Spares the claim that would find nothing; whoever makes more due sets the mark anew.
                     self._wake.clear(run, seen)
+                if group is None:
                     continue
                 assignment = await self._load(tracked, group)
                 if assignment is not None:
@@ -129,7 +133,8 @@ class Lane:
             await self._pause(error)
         return None
 
-    async def _claim(self, tracked: Tracked) -> ClaimGroup | None:
+    async def _claim(self, tracked: Tracked) -> tuple[ClaimGroup | None, bool]:
+        """Claim a group, None when nothing is due; tells as well whether that is surely all that was due."""
         shared, options = self._shared, self._shared.options
         lease = shared.ports.randomness.lease_id()
         portion = tracked.pace.portion(self._remaining())
@@ -156,10 +161,9 @@ class Lane:
             raise
         if group is None:
             self._book.remove(lease)
-            return None
-        backlog = sum(part.backlog for part in group.parts)
-        self._notice(Claimed(tracked.name, self._number, lease, len(group.parts), backlog))
-        return group
+            return None, True
+        self._notice(Claimed(tracked.name, self._number, lease, len(group.parts), group.backlog))
+        return group, tracked.partitioned and request.leaves_nothing(group)
 
     async def _load(self, tracked: Tracked, group: ClaimGroup) -> Assignment | None:
         options = self._shared.options

@@ -14,22 +14,8 @@ from headrace.domain.event import Event, EventFilter
 from headrace.domain.ids import LeaseId, PartitionId, PartitionKey, Position, Run
 from headrace.ports.connection import Connection
 
-
-@dataclass(frozen=True, slots=True)
-class ClaimRequest:
-    """How much to claim of one run.
-
-    ``lanes`` live lanes share what is due; ``parts`` and ``events`` are ceilings, ``floor`` is the
-    number of events below which a share is not cut. ``ttl`` in seconds.
-    """
-
-    run: Run
-    lease: LeaseId
-    lanes: int
-    parts: int
-    events: int
-    floor: int
-    ttl: float
+ALONE_FROM = 2
+"""From so many take-overs on a partition is claimed alone: it may be what killed its owners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +35,37 @@ class ClaimGroup:
     run: Run
     lease: LeaseId
     parts: tuple[ClaimedPart, ...]
+
+    @property
+    def backlog(self) -> int:
+        """How many inboxed events the claim saw; 0 for an unpartitioned run."""
+        return sum(part.backlog for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """How much to claim of one run.
+
+    ``lanes`` live lanes share what is due; ``parts`` and ``events`` are ceilings, ``floor`` is the
+    number of events below which a share is not cut. ``ttl`` in seconds.
+    """
+
+    run: Run
+    lease: LeaseId
+    lanes: int
+    parts: int
+    events: int
+    floor: int
+    ttl: float
+
+    def leaves_nothing(self, group: ClaimGroup) -> bool:
+        """Tell whether a group holds all that was due, because no bound of this request has cut it."""
+        return (
+            self.lanes == 1
+            and len(group.parts) < self.parts
+            and group.backlog < self.events
+            and all(part.takeovers < ALONE_FROM for part in group.parts)
+        )
 
 
 @dataclass(frozen=True, slots=True)
