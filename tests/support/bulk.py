@@ -6,7 +6,7 @@ Rows of the protocol are written as the router and the flush would have left the
 import json
 from typing import Any
 
-from headrace.domain.event import EVERYTHING
+from headrace.domain.event import EVERYTHING, EventFilter
 from headrace.domain.ids import Run
 from headrace.partitioning.keys import Partitioner
 from headrace.store.events import PostgresEvents
@@ -108,12 +108,12 @@ async def blocks_of(connection: Any, query: str, *arguments: Any) -> tuple[int, 
     return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], plan["Actual Rows"]
 
 
-async def route_all(database: Database, name: str, partitioner: Partitioner) -> None:
+async def route_all(database: Database, name: str, partitioner: Partitioner, wanted: EventFilter = EVERYTHING) -> None:
     """Route everything that is in the log, and handle nothing: what a worker that died after routing has left."""
     async with await Pool.open(database.dsn) as pool:
         events = await PostgresEvents.open(pool)
         routing, line = PostgresRouting(pool, events.table), await events.head()
         async with database.connection() as connection:
             run = Run(await connection.fetchval("select run from headrace.subscriptions where name = $1", name))
-        while not (await routing.route(run, partitioner, EVERYTHING, line, 5_000)).complete:
+        while not (await routing.route(run, partitioner, wanted, line, 5_000)).complete:
             pass
