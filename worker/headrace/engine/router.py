@@ -115,10 +115,12 @@ class Router:
         if bad is not None:
             before = [e.position for e in batch.events if e.position < bad.position]
             last = before[-1] if before else batch.position
+        # What stands before an event without a key is not complete, whatever else has been read: it is tried again.
+        complete = batch.complete and bad is None
         if last == batch.position:
-            return RouteResult(RouteOutcome.ROUTED, batch.position, complete=batch.complete, bad=bad)
+            return RouteResult(RouteOutcome.ROUTED, batch.position, complete=complete, bad=bad)
         stored = await self._routing.store_routes(self._tracked.run, batch.position, last, routes)
-        complete = batch.complete and stored.outcome is RouteOutcome.ROUTED
+        complete = complete and stored.outcome is RouteOutcome.ROUTED
         return RouteResult(
             stored.outcome, stored.position, stored.routed, stored.activated, stored.created, complete, bad
         )
