@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from headrace.domain.errors import BadInput, Conflict, UsageError
-from headrace.domain.event import AppendCondition, EventFilter, NewEvent, UnstorableEvent
+from headrace.domain.errors import BadInput, Conflict, UnstorableEvent, UsageError
+from headrace.domain.event import AppendCondition, EventFilter, NewEvent
 from headrace.domain.ids import START, Position
 from headrace.testing.events import new, stream_of
 from support.worlds import WorldMaker

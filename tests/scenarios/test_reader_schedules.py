@@ -1,4 +1,4 @@
-"""Fixed schedules for the windows that a random attack does not find; each was seen to lose without its guard."""
+"""Fixed schedules for the windows that a random attack does not find."""
 
 import asyncio
 import os

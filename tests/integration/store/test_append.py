@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 import pytest
 from pydantic import BaseModel
 
-from headrace.domain.errors import BadInput, Conflict, SchemaMissing, UsageError
-from headrace.domain.event import AppendCondition, EventFilter, NewEvent, UnstorableEvent
+from headrace.domain.errors import BadInput, Conflict, SchemaMissing, UnstorableEvent, UsageError
+from headrace.domain.event import AppendCondition, EventFilter, NewEvent
 from headrace.domain.ids import Position
 from headrace.domain.json_text import RawJson
 from headrace.runtime.event_store import EventStore

@@ -7,6 +7,7 @@
     │   ├── BadName
     │   ├── BadDeclaration    a subscriber class cannot be used as written
     │   ├── BadInput          a line of an import, a value of an option
+    │   │   └── UnstorableEvent  an event of a batch that the table cannot keep
     │   ├── NotFound          no subscription, partition or failure of that name
     │   ├── NotAllowed        a transition or verb that the present status refuses
     │   ├── OwnedElsewhere    the subscription belongs to another app of this database
@@ -48,6 +49,16 @@ class BadDeclaration(UsageError):
 
 class BadInput(UsageError):
     """A value from outside (a line, an option) that cannot be used."""
+
+
+class UnstorableEvent(BadInput):
+    """An event of a batch that the event table cannot keep; ``index`` is its place in the batch, from 0."""
+
+    def __init__(self, index: int, stream: str, type: str, problem: str) -> None:
+        """Name the event and the problem, which opens with the part of the event that has it."""
+        super().__init__(f"event {index + 1} of this batch (stream {stream!r}, type {type!r}): {problem}")
+        self.index = index
+        self.problem = problem
 
 
 class NotFound(UsageError):

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from uuid import UUID, uuid5
 
-from headrace.domain.errors import BadInput
 from headrace.domain.ids import START, PartitionKey, Position
 
 if TYPE_CHECKING:
@@ -164,16 +163,6 @@ class NewEvent:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     event_id: UUID | None = None
     recorded_at: datetime | None = None
-
-
-class UnstorableEvent(BadInput):
-    """An event of a batch that the event table cannot keep; ``index`` is its place in the batch, from 0."""
-
-    def __init__(self, index: int, stream: str, type: str, problem: str) -> None:
-        """Name the event and the problem, which opens with the part of the event that has it."""
-        super().__init__(f"event {index + 1} of this batch (stream {stream!r}, type {type!r}): {problem}")
-        self.index = index
-        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import IO
 
-from headrace.domain.errors import BadInput
-from headrace.domain.event import UnstorableEvent
+from headrace.domain.errors import BadInput, UnstorableEvent
 from headrace.ports.events import EventAppender
 from headrace.runtime.json_lines import BadLine, Line, read_lines, unpacked
 

@@ -6,8 +6,8 @@ Everything that can be refused before the round trip is refused here, by the pla
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.domain.errors import BadInput
-from headrace.domain.event import NewEvent, UnstorableEvent
+from headrace.domain.errors import BadInput, UnstorableEvent
+from headrace.domain.event import NewEvent
 from headrace.domain.json_text import checked_text, json_text
 
 EventArrays = tuple[

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 
 import asyncpg
 
-from headrace.domain.errors import BadInput, Conflict, TransactionAborted, UsageError
+from headrace.domain.errors import BadInput, Conflict, TransactionAborted, UnstorableEvent, UsageError
 from headrace.domain.event import (
     EVERYTHING,
     AppendCondition,
@@ -18,7 +18,6 @@ from headrace.domain.event import (
     Event,
     EventFilter,
     NewEvent,
-    UnstorableEvent,
 )
 from headrace.domain.ids import START, Position
 from headrace.domain.json_text import checked_text

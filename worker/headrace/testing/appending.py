@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid5
 
-from headrace.domain.errors import BadInput, Conflict, UsageError
+from headrace.domain.errors import BadInput, Conflict, UnstorableEvent, UsageError
 from headrace.domain.event import (
     EVERYTHING,
     AppendCondition,
@@ -14,7 +14,6 @@ from headrace.domain.event import (
     Event,
     EventFilter,
     NewEvent,
-    UnstorableEvent,
 )
 from headrace.domain.horizon import Holder
 from headrace.domain.ids import START, PartitionKey, Position
