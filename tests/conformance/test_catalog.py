@@ -16,12 +16,6 @@ from support.worlds import World, WorldMaker, by_key, declared, failure_of, flus
 LINE = Position(1000)
 
 
-def expect_difference(request: pytest.FixtureRequest, reason: str) -> None:
-    """Expect PostgreSQL to differ as the reason says; when it does not any more, the test fails and this call goes."""
-    if request.node.callspec.params["world"] == "postgres":
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-
-
 async def test_declare_inserts_what_is_missing(world: WorldMaker) -> None:
     """A new subscription is stored as new, with a run of its own; the answer is in the order asked."""
     async with world() as w:
@@ -390,12 +384,8 @@ async def test_caught_up_of_one_key(world: WorldMaker) -> None:
 
 
 @pytest.mark.parametrize("key", [None, PartitionKey("a")])
-async def test_slowed_key_counts_as_backing_off(
-    world: WorldMaker, key: PartitionKey | None, request: pytest.FixtureRequest
-) -> None:
+async def test_slowed_key_counts_as_backing_off(world: WorldMaker, key: PartitionKey | None) -> None:
     """A key that asked for a pause will be tried by itself; so says the answer about all keys, and about it alone."""
-    if key is not None:
-        expect_difference(request, "caught_up_key takes only keys with a failure for backing off")
     async with world() as w:
         orders = await w.subscribe()
         await w.append("a", "X")
@@ -407,9 +397,8 @@ async def test_slowed_key_counts_as_backing_off(
         assert (caught.low, caught.due, caught.leased, caught.backing_off) == (1, False, False, True)
 
 
-async def test_held_key_does_not_back_off(world: WorldMaker, request: pytest.FixtureRequest) -> None:
+async def test_held_key_does_not_back_off(world: WorldMaker) -> None:
     """A failing key that a person holds is not tried by itself, whether one asks about all keys or about it."""
-    expect_difference(request, "caught_up_key looks at the failure alone, neither at the hold nor at the due time")
     async with world() as w:
         orders = await w.subscribe()
         await w.append("a", "X")

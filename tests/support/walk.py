@@ -8,7 +8,7 @@ rows that became due together are put in order by key.
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from headrace.domain.errors import HeadraceError, LeaseLost, TransactionAborted, UsageError
@@ -591,8 +591,6 @@ class Walk:
             (due,) = await side.world.work().due([run])
             later = None if due.next_due_in is None else round(due.next_due_in / UNIT)
             caught = await side.world.catalog.caught_up(run, line, key)
-            if key is not None:
-                caught = replace(caught, backing_off=False)
             listed = [
                 (failure.subscription, failure.position, failure.key, failure.event_type, failure.waiting)
                 async for failure in side.world.failures.list()

@@ -182,8 +182,8 @@ class MemoryCatalog:
         behind = self._store.is_behind(position, line)
         ready = [found for found in self._store.ready_of(run) if key is None or self._key_of(found) == key]
         waiting = [found for found in ready if found.lease is None]
-        places = [(place, self._key_of(found)) for found in ready for place in self._parked_at(found)]
-        parked = min(places, default=None) if key is None else next(iter(places), None)
+        places = [(place, self._key_of(found)) for found in waiting for place in self._parked_at(found)]
+        parked = min(places, default=None)
         return Caught(
             position=position,
             behind=behind,
@@ -197,8 +197,8 @@ class MemoryCatalog:
         )
 
     def _parked_at(self, ready: ReadyRow) -> Iterator[Position]:
-        """Yield where a key stands that a person has held, and where it fails if it is parked or waits for one."""
-        if self._store.partitions[ready.part].hold is not None:
+        """Yield where a key stands that is held and sleeps, and where it fails if it is parked or waits for one."""
+        if self._store.partitions[ready.part].hold is not None and ready.due_at is None:
             yield ready.first_pos
         failure = self._store.failures.get(ready.part)
         if failure is not None and failure.state is not FailureState.BACKING_OFF:
