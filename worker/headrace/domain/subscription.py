@@ -108,23 +108,23 @@ class Subscription:
 
     def booted(self) -> "Subscription":
         """Move from new to booting (set-up is done, history follows)."""
-        return self._moved(Status.BOOTING, {Status.NEW})
+        return replace(self._moved(Status.BOOTING, {Status.NEW}), tries=0)
 
     def activated(self) -> "Subscription":
         """Move to active: the boot target is reached, or there was no history to boot."""
-        return self._moved(Status.ACTIVE, {Status.NEW, Status.BOOTING})
+        return replace(self._moved(Status.ACTIVE, {Status.NEW, Status.BOOTING}), tries=0)
 
     def stopped_by(self, error_class: ErrorClass, reason: str) -> "Subscription":
         """Move to error, keeping where to return; a second error of a standing main only counts a try."""
         if self.status is Status.ERROR:
             return replace(self, error_class=error_class, reason=reason, tries=self.tries + 1)
         moved = self._moved(Status.ERROR, {Status.NEW, Status.BOOTING, Status.ACTIVE})
-        return replace(moved, prev_status=self.status, error_class=error_class, reason=reason, tries=1)
+        return replace(moved, prev_status=self.status, error_class=error_class, reason=reason, tries=self.tries + 1)
 
     def recovered(self) -> "Subscription":
-        """Leave error for the status it came from."""
+        """Leave error for the status it came from; the tries count on until that has led somewhere."""
         moved = self._moved(self.prev_status or Status.ACTIVE, {Status.ERROR})
-        return replace(moved, prev_status=None, error_class=None, reason=None, retry_at=None, tries=0)
+        return replace(moved, prev_status=None, error_class=None, reason=None, retry_at=None)
 
     def _moved(self, to: Status, allowed: set[Status]) -> "Subscription":
         if self.status not in allowed:

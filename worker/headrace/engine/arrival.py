@@ -35,6 +35,8 @@ async def look(ports: Ports, tracked: Sequence[Tracked], line: Position) -> Arri
             blocked.append(f"{one.name} is {one.stored.status}")
             continue
         caught = await ports.catalog.caught_up(one.run, line)
+        # Booting ends by itself as soon as all is handled or parked: not to be left half way.
+        pending = pending or one.stored.status is Status.BOOTING
         # The one key of an unpartitioned subscription that is parked leaves the rest of the log where it is.
         moves = caught.behind and (one.partitioned or caught.parked is None)
         pending = pending or moves or caught.due or caught.leased or caught.backing_off
@@ -53,7 +55,9 @@ async def wait_for(
     timeout: float | None,
     key: str | None = None,
 ) -> None:
-    """Wait until everything up to ``position`` (the present horizon when None) is handled.
+    """Wait until everything up to ``position`` is handled; None: all that is committed now.
+
+    What lies above a held horizon is committed too, so it is waited for.
 
     Raises:
         NotFinished: ``timeout`` seconds went by; the message names what stands in the way.
@@ -63,14 +67,14 @@ async def wait_for(
     found = await ports.catalog.find([name])
     if not found:
         raise NotFound(f"there is no subscription {name!r}; see headrace status")
-    target = position if position is not None else (await horizon.refresh()).line
+    target = position if position is not None else await ports.reader.head()
     given_up_at = None if timeout is None else ports.clock.monotonic() + timeout
     partition = None if key is None else PartitionKey(key)
     while True:
         caught = await ports.catalog.caught_up(found[0].run, target, partition)
         arrived = not caught.behind and (caught.low is None or caught.low > target)
         # A position beyond the last event has not been reached before something is there.
-        if arrived and (position is None or caught.position >= target or (await horizon.refresh()).line >= target):
+        if arrived and (caught.position >= target or (await horizon.refresh()).line >= target):
             return
         if given_up_at is not None and ports.clock.monotonic() >= given_up_at:
             where = f"handled up to {caught.handled}, routed up to {caught.position}"

@@ -24,7 +24,7 @@ class _Duty:
     """Something to do again and again; ``due`` is a monotonic time."""
 
     every: float
-    act: Callable[[], Awaitable[None]]
+    act: Callable[[], Awaitable[bool]]
     due: float
 
 
@@ -58,8 +58,8 @@ class Keeper:
             if duty.due > self._clock.monotonic():
                 continue
             try:
-                await duty.act()
-                self._found()
+                if await duty.act():
+                    self._found()
             except (Unavailable, TransactionAborted) as error:
                 self._lost(error)
                 return min(OUTAGE_SECONDS, self._shared.options.lease_seconds / 10)
@@ -68,35 +68,39 @@ class Keeper:
         self.all_done_once = True
         return max(min(duty.due for duty in self._duties) - self._clock.monotonic(), 0.0)
 
-    async def beat(self) -> None:
-        """Write the heartbeat; what comes back is how many lanes live."""
+    async def beat(self) -> bool:
+        """Write the heartbeat; what comes back is how many lanes live. Tells, as every duty, whether it asked anything."""
         self._shared.census = (await self._workers.beat(self._beat())).lanes
+        return True
 
-    async def renew(self) -> None:
+    async def renew(self) -> bool:
         """Renew all leases whose lanes vouch for themselves, in one statement."""
         leases = self._shared.book.renewable()
         if not leases:
-            return
+            return False
         ttl = self._shared.options.lease_seconds
         sent_at = self._clock.monotonic()
         back = await self._work.renew(leases, ttl)
         self._shared.book.renewed(leases, back, sent_at, ttl)
+        return True
 
-    async def take_over(self) -> None:
+    async def take_over(self) -> bool:
         """Take what expired; everybody may, the database lets one."""
         for taken in await self._work.take_over():
             self._notice(TookOver("", taken.lease, taken.run, taken.worker, taken.parts))
+        return True
 
-    async def give_back(self) -> None:
+    async def give_back(self) -> bool:
         """Release leases whose lanes could not."""
         leases = self._shared.book.take_dropped()
         if not leases:
-            return
+            return False
         try:
             await self._work.release(leases)
         except BaseException:
             self._shared.book.put_back(leases)
             raise
+        return True
 
     async def leave(self) -> None:
         """Give back everything and sign off; errors are left to the leases' expiry."""

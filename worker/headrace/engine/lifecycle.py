@@ -123,7 +123,7 @@ class Lifecycle:
 
     async def _setup_failed(self, one: Tracked, error: Exception) -> RunError:
         text = text_of(error)
-        delay = self._shared.options.retry_min
+        delay = min(self._shared.options.retry_min * 2**one.stored.tries, self._shared.options.retry_max)
         reason = f"set-up failed: {text.type}: {text.message}"
         await self._catalog.stop_main(one.run, ErrorClass.SETUP, reason, delay)
         await self._refresh(one)

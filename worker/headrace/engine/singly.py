@@ -218,7 +218,7 @@ class Singly:
 
     def idle_seconds(self, assignment: Assignment) -> float:
         """Return how long the server lets a handler's transaction be idle."""
-        return max(self._shared.options.lease_seconds, assignment.tracked.timeout)
+        return max(self._shared.options.lease_seconds, assignment.tracked.bound.timeout or 0.0)
 
     def vouch(self, assignment: Assignment, seconds: float) -> None:
         """Say that the lane is alive and will report again within so many seconds."""

@@ -23,6 +23,9 @@ RESUME_ROWS = 1000
 WHOLE_LOG = PartitionKey("")
 
 
+_AT_ODDS = "the tables were written by hand, or this is a mistake of ours; nothing was changed, please report it"
+
+
 class PostgresFailures:
     """Implements ``ports.failures.Failures``; events are looked up in one event table."""
 
@@ -120,7 +123,7 @@ class PostgresFailures:
         """Take the event out of the inbox; returns 1 when nothing is left of the key."""
         if await session.fetchval(self._queries.skip_entry, part, position) is None:
             raise HeadraceError(
-                f"the inbox of partition {part} has no entry for its failing position {position}: run `headrace check`"
+                f"the inbox of partition {part} has no entry for its failing position {position}: {_AT_ODDS}"
             )
         if await session.fetchval(self._queries.skip_last, part) is not None:
             return 1
@@ -129,7 +132,7 @@ class PostgresFailures:
 
     async def _skip_in_log(self, session: Session, part: int, position: int) -> int:
         if await session.fetchval(self._queries.skip_in_log, part, position) is None:
-            raise HeadraceError(f"partition {part} is beyond its failing position {position}: run `headrace check`")
+            raise HeadraceError(f"partition {part} is beyond its failing position {position}: {_AT_ODDS}")
         await session.execute(self._queries.skip_log_ready, part, position)
         return 0
 

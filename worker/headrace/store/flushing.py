@@ -31,7 +31,7 @@ def _consistent() -> Iterator[None]:
         if error.sqlstate in _AT_ODDS:
             raise HeadraceError(
                 f"the tables do not agree with what this worker claimed ({error}); nothing was stored. Somebody wrote "
-                "them by hand, or this is a mistake of ours: run `headrace check`"
+                "them by hand, or this is a mistake of ours; please report it with this line"
             ) from error
         raise
 

@@ -1,5 +1,5 @@
 -- The invariants of the protocol, numbered as in the architecture page; each returns a sentence per finding, in one
--- snapshot. These read whole tables: for `headrace check` and for tests.
+-- snapshot. These read whole tables: for tests, and for whoever doubts.
 
 -- name: check_backlog
 -- I1: as many inbox rows as the ready row says, and no ready row without any; a whole log has one and no inbox.
