@@ -69,7 +69,10 @@ class Keeper:
         return max(min(duty.due for duty in self._duties) - self._clock.monotonic(), 0.0)
 
     async def beat(self) -> bool:
-        """Write the heartbeat; what comes back is how many lanes live. Tells, as every duty, whether it asked anything."""
+        """Write the heartbeat; what comes back is how many lanes live.
+
+        Tells, as every duty does, whether it has asked the database anything.
+        """
         self._shared.census = (await self._workers.beat(self._beat())).lanes
         return True
 

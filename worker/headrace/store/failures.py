@@ -22,7 +22,6 @@ RESUME_ROWS = 1000
 
 WHOLE_LOG = PartitionKey("")
 
-
 _AT_ODDS = "the tables were written by hand, or this is a mistake of ours; nothing was changed, please report it"
 
 
