@@ -150,6 +150,8 @@ async def test_probes_and_metrics_of_a_worker_at_rest(database: Database, worker
     await until(lambda: seen(database, 5), SLOW)
     await until(lambda: probe(worker, "/readyz")[0] == 200, SLOW, "it is ready")
 
+    gauge = 'headrace_backlog_events{subscription="orders"} 0.0'
+    await until(lambda: gauge in probe(worker, "/metrics")[1], SLOW, "the gauges are sampled")
     page = probe(worker, "/metrics")[1]
     assert worker.metric("headrace_handled_total", subscription="orders", outcome="handled") == 5
     for name in ("headrace_handle_seconds", "headrace_flush_seconds", "headrace_lease_lost_total"):
