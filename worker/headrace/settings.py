@@ -142,8 +142,7 @@ def read_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     """
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
     try:
-        # By the alias where there is one, or the environment's value would stand beside it and win.
-        return Settings(**{_key_of(name): value for name, value in given.items()})
+        return Settings(**given)
     except ValidationError as error:
         raise UsageError("\n".join(dict.fromkeys(_sentence(str(e["loc"][0]), given) for e in error.errors()))) from None
 
@@ -151,10 +150,6 @@ def read_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
 def variable(field: str) -> str:
     """Return the environment variable of a field."""
     return PREFIX + field.removesuffix("_name").upper()
-
-
-def _key_of(field: str) -> str:
-    return str(Settings.model_fields[field].validation_alias or field)
 
 
 def _sentence(location: str, given: Mapping[str, Any]) -> str:
