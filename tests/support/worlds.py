@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from headrace.domain.event import EVERYTHING, Appended, EventFilter
@@ -41,7 +42,7 @@ from headrace.testing.events import stream_of
 from headrace.testing.failures import MemoryFailures
 from headrace.testing.hooks import MemoryHooks
 from headrace.testing.horizon import MemoryHorizonSource
-from headrace.testing.invariants import broken_invariants
+from headrace.testing.invariants import LONGEST_TTL, broken_invariants
 from headrace.testing.memory import MemoryStore, PartitionRow
 from headrace.testing.randomness import FixedIdentity, SeededRandomness
 from headrace.testing.routing import MemoryRouting
@@ -218,9 +219,9 @@ class World(ABC):
         """Return the id of a partition."""
         return (await self.parts(subscription))[key].id
 
-    async def check(self) -> None:
+    async def check(self, longest_ttl: timedelta = LONGEST_TTL) -> None:
         """Fail when an invariant of the protocol does not hold."""
-        broken = broken_invariants(await self.image())
+        broken = broken_invariants(await self.image(), longest_ttl)
         assert not broken, "\n".join(broken)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from headrace.domain.errors import HeadraceError, Unavailable
+from headrace.domain.errors import HeadraceError, NotAllowed, Unavailable
 from headrace.domain.ids import START, LeaseId, PartitionId, PartitionKey, Position, Run
 from headrace.domain.subscription import Declaration, Status, Subscription
 from headrace.ports.clock import Clock
@@ -280,7 +280,14 @@ class MemoryStore:
         self.subscriptions.put(name, replace(row, stored=stored))
 
     def hold(self, run: Run, key: PartitionKey, why: str = "paused") -> None:
-        """Hold a key as ``pause NAME#KEY`` does; one that has no partition yet gets it."""
+        """Hold a key as ``pause NAME#KEY`` does; one that has no partition yet gets it.
+
+        Raises:
+            NotAllowed: the subscription was not set up.
+
+        """
+        if run not in self.cursors:
+            raise NotAllowed(f"run {run} has no keys yet: set the subscription up first")
         known = self.keys.get((run, key))
         row = self.make_partition(run, key) if known is None else self.partitions[known]
         self.partitions.put(row.id, replace(row, hold=why))
@@ -288,12 +295,16 @@ class MemoryStore:
         if ready is not None and ready.lease is None:
             self.set_due(ready, None)
 
-    def unhold(self, run: Run, key: PartitionKey) -> None:
-        """Free a held key: what waits for it is due now."""
-        row = self.partitions[self.keys[run, key]]
-        self.partitions.put(row.id, replace(row, hold=None))
-        if (ready := self.ready.get(row.id)) is not None:
-            self.set_due(ready, self.now())
+    def unhold(self, run: Run, key: PartitionKey) -> bool:
+        """Let a held key go on, from its own next try if it fails; False when it was not held."""
+        known = self.keys.get((run, key))
+        if known is None or self.partitions[known].hold is None:
+            return False
+        self.partitions.put(known, replace(self.partitions[known], hold=None))
+        ready, failure = self.ready.get(known), self.failures.get(known)
+        if ready is not None and ready.lease is None:
+            self.set_due(ready, self.now() if failure is None else failure.next_retry_at)
+        return True
 
     @contextmanager
     def cursor_taken(self, run: Run) -> Iterator[None]:
