@@ -295,6 +295,27 @@ async def test_a_held_line_is_told_with_its_holder() -> None:
     assert str(await stage.service.holder()) == told[0].holder
 
 
+async def test_a_held_line_is_told_although_readers_do_all_the_looking() -> None:
+    """Somebody who waits for the line refreshes it all the time: that must not keep the news from anybody."""
+    stage = Stage(pace=HorizonPace(held_after=1.0))
+    stage.source.sequence = 10
+    await stage.service.start()
+    stage.source.sequence, stage.source.holders = 15, (ANN,)
+
+    async def refresh_always() -> None:
+        while True:
+            await stage.service.refresh()
+            await stage.clock.sleep(0.005)
+
+    reader = asyncio.create_task(refresh_always())
+    await stage.while_running(None, 3.0)
+    reader.cancel()
+    with suppress(asyncio.CancelledError):
+        await reader
+
+    assert [told.position for told in stage.observer.of(HorizonHeld)] == [10]
+
+
 async def test_a_lost_database_is_told_once_and_found_again() -> None:
     """The loop survives an outage without help; it is told when it begins and when it ends."""
     stage = Stage()

@@ -68,6 +68,7 @@ class HorizonService:
         self._interval = self._pace.fastest
         self._readers = 0
         self._lost = False
+        self._lost_at = 0
         self._told: tuple[Holder, float] | None = None
         self.notes: tuple[str, ...] = ()
 
@@ -146,9 +147,10 @@ class HorizonService:
         while True:
             if (due_in := self._due_in()) > 0:
                 await self._clock.sleep(min(due_in, self._pace.slowest))
-                continue
             try:
-                await self.refresh()
+                # A reader may have looked meanwhile: then there is only to say what it found.
+                if self._due_in() <= 0:
+                    await self.refresh()
                 await self._tell_held()
             except Unavailable as error:
                 self._tell_lost(error)
@@ -218,8 +220,11 @@ class HorizonService:
         if not self._lost and self._observer is not None:
             self._observer.notice(DatabaseLost("", str(error), self._interval))
         self._lost = True
+        self._lost_at = self._finished
 
     def _tell_found(self) -> None:
-        if self._lost and self._observer is not None:
+        if not self._lost or self._finished == self._lost_at:
+            return
+        if self._observer is not None:
             self._observer.notice(DatabaseFound(""))
         self._lost = False
