@@ -230,7 +230,7 @@ class Lane:
             else:
                 await self._handling(tracked).handle(assignment)
         except LeaseLost as error:
-            self._lost(tracked, lease, _reason(error))
+            self._lost(tracked, lease, _reason(error, in_session=tracked.bound.kind.transactional))
         except (Unavailable, TransactionAborted) as error:
             if not self._book.is_mine(lease):
                 # The server ended the session of a group whose time had run out.
@@ -285,8 +285,9 @@ class Lane:
         self._shared.ports.observer.notice(event)
 
 
-def _reason(error: LeaseLost) -> LossReason:
+def _reason(error: LeaseLost, *, in_session: bool) -> LossReason:
+    """Return how a lost lease was noticed; ``in_session``: the group had one transaction around its handlers."""
     if not isinstance(error, NotRenewed):
         return LossReason.FENCE
     # Raised while another error was being looked at: the server had ended the session.
-    return LossReason.RENEWAL if error.__context__ is None else LossReason.SESSION
+    return LossReason.SESSION if in_session and error.__context__ is not None else LossReason.RENEWAL
