@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import asyncpg
+import pytest
 
 from headrace.domain.event import EVERYTHING, EventFilter
 from headrace.domain.ids import PartitionId, PartitionKey
 from headrace.domain.subscription import Subscription
 from headrace.partitioning.keys import Partitioner, Stream
+from headrace.ports.work import ClaimGroup, Loaded
 from headrace.store.check import broken_invariants
 from headrace.store.events import PostgresEvents
 from headrace.store.pool import Database as Pool
@@ -25,6 +27,9 @@ from support.postgres_world import PostgresWorld
 from support.waiting import until
 
 Raw: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+BOTH = pytest.mark.parametrize("naive", [True, False], ids=["naive", "ours"])
+"""A schedule with the tempting form of a statement, and with ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +138,12 @@ async def rig(database: Database, *, sound: bool = True) -> AsyncIterator[Rig]:
         yield made
         if sound:
             assert await made.broken() == []
+
+
+async def one_loaded(r: Rig) -> tuple[Subscription, ClaimGroup, Loaded]:
+    """Return a subscription whose key `k` has one event, in the hands of worker 1."""
+    orders = await r.world.subscribe()
+    await r.world.append("k", "X")
+    await r.world.route(orders)
+    group = await r.world.claimed(orders)
+    return orders, group, await r.world.load(group)
