@@ -157,6 +157,7 @@ async def test_skip_drops_the_event_and_goes_on(failed: Database) -> None:
         (["resume"], "say which keys: NAME, NAME#KEY, or --all"),
         (["resume", "orders", "--all"], "say which keys"),
         (["list", "--state", "sad"], "sad"),
+        (["resume", "nosuch"], "there is no subscription 'nosuch'"),
     ],
 )
 def test_usage_errors(failed: Database, arguments: list[str], message: str) -> None:

@@ -42,7 +42,7 @@ async def test_setup_boot_run(database: Database) -> None:
     cli(database, "import", "-", stdin=lines(80))
     ran = cli(database, "run", APP, "orders", "-o", "json")
 
-    assert (setup.code, setup.out, setup.err) == (0, "setup: 0 events handled\n", "")
+    assert (setup.code, setup.out, setup.err) == (0, "setup: done\n", "")
     assert (boot.code, boot.json) == (0, {"processed": 50, "has_pending": False, "all_locked": False, "errors": []})
     assert (ran.code, ran.json["processed"]) == (0, 30)
     assert await seen(database) == 80

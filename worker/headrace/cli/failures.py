@@ -10,7 +10,7 @@ from rich.text import Text
 from headrace.cli.execution import ExitCode, run
 from headrace.cli.options import DsnOption, KeyOption, OutputOption, SchemaOption, settings_with
 from headrace.cli.output import OutputForm, console, count, duration, print_json, print_rows, say, shown
-from headrace.domain.errors import BadInput
+from headrace.domain.errors import BadInput, NotFound
 from headrace.domain.ids import Address, Position
 from headrace.ports.failures import Failure
 from headrace.ports.work import FailureState
@@ -154,6 +154,10 @@ async def _show(settings: Settings, address: Address, output: OutputForm) -> Exi
 async def _resume(settings: Settings, chosen: Sequence[Address], why: str, output: OutputForm) -> ExitCode:
     resumed = leased = 0
     async with open_operations(settings) as operations:
+        found = {one.name for one in await operations.ports.catalog.find([address.name for address in chosen])}
+        unknown = next((address.name for address in chosen if address.name not in found), None)
+        if unknown is not None:
+            raise NotFound(f"there is no subscription {unknown!r}; see headrace status")
         for address in chosen or (None,):
             names = None if address is None else [address.name]
             key = None if address is None else address.key
@@ -208,7 +212,7 @@ def _row(failure: Failure) -> list[str | Text]:
         count(failure.attempts, "attempt"),
         f"{failure.waiting:,} waiting",
         f"next try {_next(failure)}",
-        shown(f"{failure.error_type}: {first_line}", 120),
+        shown(first_line, 120),
     ]
 
 

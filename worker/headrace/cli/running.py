@@ -232,7 +232,8 @@ def _report(what: str, result: RunResult, output: OutputForm) -> ExitCode:
     if output is OutputForm.JSON:
         print_json(_as_json(result))
     else:
-        say(f"{what}: {count(result.processed, 'event')} handled{_rest(result)}")
+        done = "done" if what == "setup" else f"{count(result.processed, 'event')} handled"
+        say(f"{what}: {done}{_rest(result)}")
         for sentence in _sentences(result)[:MOST_ERRORS_SHOWN]:
             complain(sentence)
         if len(result.errors) > MOST_ERRORS_SHOWN:
