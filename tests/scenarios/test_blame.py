@@ -31,12 +31,11 @@ async def test_one_bad_key_costs_the_others_of_its_group_nothing(database: Datab
                 raise ValueError("the second one is bad")
 
     await append(database, *((f"k{n % 30}", "T", {}) for n in range(90)))
-    async with opened(App(Grouped(), name="shop"), database) as scene:
-        await scene.engine.setup()
-        result = await scene.engine.boot()
-        assert {error.key for error in result.errors} == {"k7"}
-        assert scene.of(GroupRolledBack)
+    async with serving(App(Grouped(), name="shop"), database) as scene:
         await scene.saw(KeyFailed, state=FailureState.PARKED)
+        await scene.engine.wait_for("grouped", key="k0", timeout=30)
+        assert {failed.key for failed in scene.of(KeyFailed)} == {"k7"}
+        assert scene.of(GroupRolledBack)
     assert await ledger(database) == [("k7", 2, "parked", 2)]
     assert await seen(database, "k7") == [1]
     for n in range(30):
