@@ -42,16 +42,16 @@ class PostgresFailures:
         async with self._database.session() as session:
             runs = await session.fetch(self._queries.failing_runs, _array(names))
         for run in runs:
-            position, part = 0, 0
+            position = 0
             while True:
                 # No connection is held while the caller looks at a page.
                 async with self._database.session() as session:
-                    rows = await session.fetch(self._page, run["run"], position, part, wanted, PAGE_ROWS)
+                    rows = await session.fetch(self._page, run["run"], position, wanted, PAGE_ROWS)
                 for row in rows:
                     yield _failure(run["name"], row)
                 if len(rows) < PAGE_ROWS:
                     break
-                position, part = rows[-1]["position"], rows[-1]["part"]
+                position = rows[-1]["position"]
 
     async def show(self, address: Address) -> Failure:
         """Return the failure of one key; see the port."""

@@ -6,16 +6,19 @@
 -- Part of the first statement of a transaction that reads in order: with statistics that are stale or missing the
 -- planner would sort the whole range, and a plan kept from when a table was empty would scan all of it.
 set_config('enable_seqscan', 'off', true) || set_config('enable_bitmapscan', 'off', true)
+    || set_config('enable_sort', 'off', true) || set_config('enable_incremental_sort', 'off', true)
     || set_config('jit', 'off', true)
 
 -- name: begin_guarded
 -- The same for a transaction whose first statement says nothing else; one round trip.
 begin isolation level read committed;
-set local enable_seqscan = off; set local enable_bitmapscan = off; set local jit = off;
+set local enable_seqscan = off; set local enable_bitmapscan = off; set local enable_sort = off;
+set local enable_incremental_sort = off; set local jit = off;
 
 -- name: guard
 -- The same inside a transaction that is open.
-set local enable_seqscan = off; set local enable_bitmapscan = off; set local jit = off;
+set local enable_seqscan = off; set local enable_bitmapscan = off; set local enable_sort = off;
+set local enable_incremental_sort = off; set local jit = off;
 
 -- name: commit_guarded
 -- Its end.

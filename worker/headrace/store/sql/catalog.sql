@@ -52,7 +52,7 @@ insert into headrace.ready (part, run, backlog, first_pos, due_at) select p.id, 
 
 -- name: activate
 -- Booting ends when everything up to the target is handled: a key that backs off is waited for, one that is parked or
--- held is not. One row, however many partitions there are. The target may have lost its row: then nothing lies
+-- held is not. One row, however many partitions there are (an offset keeps a probe from becoming a join). The target may have lost its row: then nothing lies
 -- between it and the last row below.
 update headrace.subscriptions s set status = 'active', epoch = s.epoch + 1, changed_at = clock_timestamp()
   from headrace.cursors c
@@ -64,10 +64,12 @@ update headrace.subscriptions s set status = 'active', epoch = s.epoch + 1, chan
                                                 where p.run = $1 and p.key = '') end
                                from headrace.subscriptions b join headrace.cursors k on k.run = b.run where b.run = $1)
          order by e.position limit 1) <= c.boot_target is not true
-   and (not s.partitioned or not exists (
-            select from headrace.ready r
+   and (not s.partitioned or (
+            select r.part from headrace.ready r
              where r.run = $1 and r.first_pos <= c.boot_target and r.due_at < 'infinity'
-               and not exists (select from headrace.failures f where f.part = r.part and f.state <> 'backing off')))
+               and not exists (select from headrace.failures f
+                                where f.part = r.part and f.state <> 'backing off' offset 0)
+             order by r.run, r.first_pos limit 1) is null)
 returning s.run;
 
 -- name: setup_lease_expired
@@ -92,10 +94,11 @@ select s.partitioned, v.position, q.first_pos as low,
        coalesce((select r.due_at from headrace.ready r where r.run = $1 and r.lease is null
                   order by r.due_at limit 1) <= statement_timestamp(), false) as due,
        exists (select from headrace.leases l where l.run = $1 and l.purpose = 'work') as leased,
-       exists (select from headrace.ready r
-                where r.run = $1 and r.lease is null and r.due_at > statement_timestamp() and r.due_at < 'infinity'
-                  and not exists (select from headrace.failures f
-                                   where f.part = r.part and f.state <> 'backing off')) as backing_off,
+       coalesce((select true from headrace.ready r
+                  where r.run = $1 and r.lease is null and r.due_at > statement_timestamp() and r.due_at < 'infinity'
+                    and not exists (select from headrace.failures f
+                                     where f.part = r.part and f.state <> 'backing off' offset 0)
+                  order by r.due_at limit 1), false) as backing_off,
        b.first_pos as parked, b.key as parked_key
   from headrace.subscriptions s
   join headrace.cursors c on c.run = s.run
@@ -105,12 +108,17 @@ select s.partitioned, v.position, q.first_pos as low,
                       order by r.run, r.first_pos limit 1) q on s.partitioned
   left join lateral (
       select x.first_pos, p.key
-        from (select r.part, f.position as first_pos from headrace.failures f join headrace.ready r on r.part = f.part
-               where f.run = $1 and f.state <> 'backing off' and r.lease is null
+        from (select f.part, f.position as first_pos from headrace.failures f
+               where f.run = $1 and f.state <> 'backing off'
               union all
-              select r.part, r.first_pos from headrace.partitions h join headrace.ready r on r.part = h.id
-               where h.run = $1 and h.hold is not null and r.lease is null and r.due_at = 'infinity') x
-        join headrace.partitions p on p.id = x.part
+              select h.part, null from (
+                  select h.id as part from headrace.partitions h
+                   where (h.run, h.id) > ($1, 0::bigint) and h.run <= $1 and h.hold is not null
+                   order by h.run, h.id) h) b
+       cross join lateral (
+             select coalesce(b.first_pos, r.first_pos) as first_pos from headrace.ready r
+              where r.part = b.part and r.lease is null and (b.first_pos is not null or r.due_at = 'infinity') limit 1) x
+       cross join lateral (select p.key from headrace.partitions p where p.id = b.part limit 1) p
        order by x.first_pos limit 1) b on true
  where s.run = $1;
 
@@ -128,8 +136,8 @@ select s.partitioned, v.position, case when s.partitioned then r.first_pos end a
   left join headrace.partitions w on w.run = s.run and w.key = '' and not s.partitioned
   left join headrace.partitions p on p.run = s.run and p.key = $3
  cross join lateral (select coalesce(w.position, c.position) as position) v
-  left join headrace.ready r on r.part = p.id
-  left join headrace.failures f on f.part = p.id
+  left join lateral (select r.* from headrace.ready r where r.part = p.id limit 1) r on true
+  left join lateral (select f.* from headrace.failures f where f.part = p.id limit 1) f on true
  cross join lateral (
       select (r.lease is null and (r.due_at = 'infinity' or f.state <> 'backing off')) is true as aside) a
  where s.run = $1;

@@ -10,15 +10,14 @@ select s.name, s.run, s.partitioned from headrace.subscriptions s
 select f.part, p.key, f.position, e.type, e.stream, f.state, f.attempts, f.class, f.error_type, f.error,
        f.first_failed_at, f.failed_at, f.next_retry_at, coalesce(r.backlog, 0) as waiting
   from (select f.* from headrace.failures f
-         where f.run = $1 and (f.position, f.part) > ($2::bigint, $3::bigint)
-           and ($4::text[] is null or f.state = any ($4))
-         order by f.position, f.part limit $5) f
+         where f.run = $1 and f.position > $2::bigint and ($3::text[] is null or f.state = any ($3))
+         order by f.position limit $4) f
   join headrace.partitions p on p.id = f.part
   left join headrace.ready r on r.part = f.part
   left join lateral (select e.type, e.stream from {{events}} e
                       where e.position >= f.position and e.position <= f.position
                       order by e.position limit 1) e on true
- order by f.position, f.part;
+ order by f.position;
 
 -- name: failure_of_key
 -- One key's failure.

@@ -63,7 +63,7 @@ create table headrace.partitions (
     touched_at timestamptz not null default clock_timestamp(),
     unique (run, key)
 ) with (fillfactor = 85);
-create index partitions_held on headrace.partitions (run) where hold is not null;
+create index partitions_held on headrace.partitions (run, id) where hold is not null;
 
 create table headrace.inbox (
     part bigint,

@@ -8,15 +8,17 @@
 -- `ready` and `inbox` swing between empty and a million rows within minutes, so statistics are always stale: a table
 -- that was vacuumed while nearly empty looks like ten rows for ever. Statements here therefore join nothing to them:
 -- rows are found by an array of keys, and the value that belongs to a row is found in a second array by binary search
--- (width_bucket, hence arrays sorted by part). Sequential and bitmap scans are off: each has its index. Compiling is
--- off as well: a wrong estimate would buy it for a statement of a millisecond.
+-- (width_bucket, hence arrays sorted by part). Sequential and bitmap scans are off: each has its index. Where the order
+-- of an index is meant, sorting is off too, or it looks as cheap as walking in order. Compiling is off: a wrong
+-- estimate would buy it for a statement of a millisecond.
 
 -- Claim: take due partitions under a new lease. Looks at neither status nor expiry: the load does.
 create function headrace.claim_v1(
     p_run int, p_lease bigint, p_owner uuid, p_worker text, p_lanes int,
     p_parts int, p_events bigint, p_floor bigint, p_ttl interval
 ) returns table (part bigint, backlog int, attempts smallint, takeovers smallint)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+                 set enable_incremental_sort = off set jit = off as $$
 declare
     v_due bigint;
     v_share bigint := p_parts;
@@ -59,7 +61,8 @@ end $$;
 -- What waits: for each run whether work is due now, or in how many seconds the next is.
 create function headrace.due_v1(p_runs int[])
     returns table (run int, status text, epoch bigint, due boolean, due_in float8)
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+                 set enable_incremental_sort = off set jit = off as $$
 begin
     return query
     select s.run, s.status, s.epoch, coalesce(r.due_at <= statement_timestamp(), false),
@@ -425,7 +428,8 @@ begin
     select max(x.id) into v_to from (
         select p.id from headrace.partitions p where p.id > v_from order by p.id limit p_slice) x;
     delete from headrace.partitions p
-     where p.run = p_run and p.id > v_from and p.id <= v_to and p.hold is null
+     where p.id > v_from and p.id <= v_to and p.hold is null
+       and p.run + 0 = p_run  -- an expression, or an empty table's plan would walk all keys of the run
        and p.touched_at < statement_timestamp() - p_idle
        -- The offset keeps each a probe per row, never a join.
        and not exists (select from headrace.ready r where r.part = p.id offset 0)

@@ -1,8 +1,9 @@
 -- What people and the operator look at; nothing here is read by workers. Every figure costs a bounded number of index
 -- entries, whatever the backlog: exact where that is cheap, else extrapolated from what was counted.
 
--- The ledger of failing keys in its order, page by page.
-create index failures_position on headrace.failures (run, position, part);
+-- The ledger of failing keys in its order, page by page; a position fails in one partition of a run. The partition is
+-- no column of it: a look-up by partition would find this index as cheap as the primary key.
+create index failures_position on headrace.failures (run, position);
 
 -- Events of an event table that a subscription wants between two positions: exact up to about p_cap, then extrapolated
 -- by position. p_events is the relation as SQL; it comes from headrace.sources, which only workers write.
@@ -10,7 +11,8 @@ create function headrace.count_wanted_v1(
     p_events text, p_by_type boolean, p_types text[], p_streams text[], p_tags text[],
     p_after bigint, p_upto bigint, p_cap int
 ) returns bigint
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+                        set enable_incremental_sort = off set jit = off as $$
 declare
     n bigint;
 begin
@@ -49,7 +51,8 @@ create function headrace.stats_of_v1(p_names text[] default null) returns table 
     oldest_seconds float8, pending_partitions bigint, touched_partitions bigint, largest_partition bigint, parked bigint,
     next_due_at timestamptz, arrivals_total bigint, processed_total bigint, busy_seconds_total float8, workers int,
     capacity int, sampled_at timestamptz)
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+                        set enable_incremental_sort = off set jit = off as $$
 declare
     k_cap constant int := 10000;
     k_keys constant int := 1000;
