@@ -11,7 +11,7 @@ import platform
 import statistics
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -158,7 +158,9 @@ def _line(measured: Sequence[Measured]) -> list[str]:
 
 
 def _plain(measured: Measured) -> dict[str, Any]:
-    return asdict(measured) | {
+    # Not by asdict: Python 3.11 cannot copy a Counter with it.
+    plain = {f.name: getattr(measured, f.name) for f in fields(measured)}
+    return plain | {
         "rate": measured.rate,
         "cpu_microseconds": measured.cpu_microseconds,
         "statements_per_thousand": measured.per_thousand(),
