@@ -190,7 +190,8 @@ begin
                into v_oldest
               using position, v_horizon, k_cap, s.wanted_types, s.wanted_streams, s.wanted_tags;
         end if;
-        oldest_seconds := greatest(extract(epoch from clock_timestamp() - v_oldest), 0);
+        oldest_seconds := case when v_oldest is not null
+                               then greatest(extract(epoch from clock_timestamp() - v_oldest), 0) end;
 
         v_why := array[]::text[];
         if s.status in ('error', 'failed') then
