@@ -130,9 +130,9 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(database: Database, *, sound: bool = True) -> AsyncIterator[Rig]:
+async def rig(database: Database, *, sound: bool = True, pooler: bool = False) -> AsyncIterator[Rig]:
     """Yield a rig; at the end every invariant must hold, unless a test breaks them on purpose (``sound=False``)."""
-    async with await Pool.open(database.dsn, max_size=6) as pool, database.connection() as admin:
+    async with await Pool.open(database.dsn, max_size=6, pooler=pooler) as pool, database.connection() as admin:
         world = PostgresWorld(pool, await PostgresEvents.open(pool), admin, database.connection)
         made = Rig(world, database, admin)
         yield made

@@ -7,12 +7,16 @@ import asyncpg
 import pytest
 
 from headrace.domain.errors import HandlerTimeout, LeaseLost, NotAllowed, TransactionAborted, Unavailable
+from headrace.domain.event import EVERYTHING
+from headrace.domain.ids import Position
 from headrace.ports.work import ClaimGroup, Loaded
+from headrace.store.stats import stats
 from support.databases import Database
 from support.rig import Rig, rig
 from support.waiting import until
-from support.worlds import flush_of
+from support.worlds import flush_of, log_flush_of
 
+FAR = Position(1000)
 NOTE = "insert into notes values ($1)"
 
 
@@ -151,3 +155,30 @@ async def test_errors_of_handlers_are_the_drivers(database: Database) -> None:
                 async with work.begin(group, 10.0) as tx:
                     await tx.connection.execute(statement)
         await work.release([group.lease])
+
+
+@pytest.mark.both_versions
+@pytest.mark.parametrize("pooler", [False, True])
+async def test_a_round_on_every_version_and_behind_a_pooler(database: Database, pooler: bool) -> None:
+    """Nothing relies on what a session remembers: one round of everything works where each transaction may move on."""
+    async with rig(database, pooler=pooler) as r:
+        orders, log = await r.world.subscribe(), await r.world.subscribe("log", None)
+        await r.world.append("a", "X", "X")
+        await r.world.append("b", "X")
+        first = await r.world.route(orders, limit=2)
+        second = await r.world.route(orders)
+        assert ((first.routed, first.activated), (second.routed, second.activated)) == ((2, 1), (1, 1))
+        await r.world.append("a", "X")
+        assert (await r.world.route(orders)).activated == 0, "a key that is ready is not activated again"
+        group = await r.world.claimed(orders)
+        loaded = await r.world.load(group)
+        await r.admin.execute("create table notes (n int primary key)")
+        async with r.world.work().begin(group, 10.0) as tx:
+            for n in range(4):
+                tx.connection.defer(NOTE, n)
+            await tx.flush(flush_of(group, loaded.partitions))
+        whole = await r.world.claim_log(log)
+        assert whole is not None
+        await r.world.work().flush(log_flush_of(whole, await r.world.work().load_log(whole, EVERYTHING, FAR, 10, 1000)))
+        assert await notes(r) == [0, 1, 2, 3]
+        assert [(row.inboxed, row.unrouted) for row in await stats(r.pool)] == [(0, 0), (0, 0)]

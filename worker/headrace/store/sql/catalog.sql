@@ -52,8 +52,8 @@ insert into headrace.ready (part, run, backlog, first_pos, due_at) select p.id, 
 
 -- name: activate
 -- Booting ends when everything up to the target is handled: a key that backs off is waited for, one that is parked or
--- held is not. One row, however many partitions there are (an offset keeps a probe from becoming a join). The target may have lost its row: then nothing lies
--- between it and the last row below.
+-- held is not. One row, however many partitions there are; the offset keeps a probe from becoming a join. The target
+-- may have lost its row: then nothing lies between it and the last row below.
 update headrace.subscriptions s set status = 'active', epoch = s.epoch + 1, changed_at = clock_timestamp()
   from headrace.cursors c
  where s.run = $1 and s.status = 'booting' and c.run = $1
@@ -117,7 +117,8 @@ select s.partitioned, v.position, q.first_pos as low,
                    order by h.run, h.id) h) b
        cross join lateral (
              select coalesce(b.first_pos, r.first_pos) as first_pos from headrace.ready r
-              where r.part = b.part and r.lease is null and (b.first_pos is not null or r.due_at = 'infinity') limit 1) x
+              where r.part = b.part and r.lease is null and (b.first_pos is not null or r.due_at = 'infinity')
+              limit 1) x
        cross join lateral (select p.key from headrace.partitions p where p.id = b.part limit 1) p
        order by x.first_pos limit 1) b on true
  where s.run = $1;

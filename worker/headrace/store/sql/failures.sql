@@ -54,7 +54,8 @@ with b as (
            f.next_retry_at, 'error_type', f.error_type) as before
       from headrace.failures f where f.part = any ($1::bigint[])),
 u as (
-    update headrace.failures f set state = 'backing off', next_retry_at = clock_timestamp() from b where f.part = b.part)
+    update headrace.failures f set state = 'backing off', next_retry_at = clock_timestamp()
+      from b where f.part = b.part)
 insert into headrace.audit (who, verb, subscription, key, position, why, before)
 select $2, 'resume', $3, p.key, b.position, $4, b.before from b join headrace.partitions p on p.id = b.part;
 

@@ -31,5 +31,6 @@ select r.part from headrace.ready r where r.part = $1 for update;
 -- name: unhold_ready
 -- Due now; a key that fails goes back to its own next try, or to waiting for a person.
 update headrace.ready r set due_at = coalesce(
-        (select coalesce(f.next_retry_at, 'infinity') from headrace.failures f where f.part = r.part), clock_timestamp())
+        (select coalesce(f.next_retry_at, 'infinity') from headrace.failures f where f.part = r.part),
+        clock_timestamp())
  where r.part = $1 and r.lease is null;

@@ -59,7 +59,8 @@ v as materialized (select $5::bigint as last, true as complete where (select s.u
 -- wrong estimate could turn round: what is missing is looked up key by key and put together by grouping.
 with {{batch}},
 k as materialized (
-    select w.key, count(*)::int as events, min(w.position) as first, array_agg(w.position order by w.position) as positions
+    select w.key, count(*)::int as events, min(w.position) as first,
+           array_agg(w.position order by w.position) as positions
       from w where w.key is not null and w.position < coalesce((select bad.position from bad), 9223372036854775807)
      group by w.key),
 f as materialized (
@@ -109,9 +110,10 @@ update headrace.cursors c set position = $3::bigint
    and $3::bigint = (
        select e.position from {{events}} e
         where e.position > $2::bigint and e.position <= $3::bigint
-          and coalesce(e.type = any ((select s.wanted_types from headrace.subscriptions s where s.run = $1)::text[]), true)
-          and coalesce(e.stream = any ((select s.wanted_streams from headrace.subscriptions s where s.run = $1)::text[]),
-                       true)
+          and coalesce(e.type = any ((select s.wanted_types from headrace.subscriptions s
+                                       where s.run = $1)::text[]), true)
+          and coalesce(e.stream = any ((select s.wanted_streams from headrace.subscriptions s
+                                         where s.run = $1)::text[]), true)
           and coalesce(e.tags @> (select s.wanted_tags from headrace.subscriptions s where s.run = $1), true)
         order by e.position limit 1)
 returning c.position;

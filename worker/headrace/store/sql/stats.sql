@@ -15,4 +15,5 @@ select $1::text, $2::text, $3::text, $4::boolean, $5::text
  where not exists (select from headrace.sources o where (o.name, o.relation, o.sequence, o.exact, o.events_sql)
                                                        is not distinct from ($1, $2, $3, $4, $5))
 on conflict (name) do update set
-    relation = excluded.relation, sequence = excluded.sequence, exact = excluded.exact, events_sql = excluded.events_sql;
+    relation = excluded.relation, sequence = excluded.sequence, exact = excluded.exact,
+    events_sql = excluded.events_sql;

@@ -20,7 +20,8 @@ with c as materialized (
        and (select e.position from {{events}} e
              where e.position > (select p.position from headrace.partitions p where p.id = r.part)
              order by e.position limit 1)
-           <= (select case s.status when 'active' then $7::bigint when 'booting' then least($7::bigint, k.boot_target) end
+           <= (select case s.status when 'active' then $7::bigint
+                                    when 'booting' then least($7::bigint, k.boot_target) end
                  from headrace.subscriptions s join headrace.cursors k on k.run = s.run where s.run = $1)
      order by r.due_at limit 1 for update of r skip locked),
 l as (
@@ -52,8 +53,8 @@ x as (
 e as (
     select x.*, e.*, sum(pg_column_size(e.data)) over w - pg_column_size(e.data) as stored
       from x
-      left join lateral (select e.position as found, e.stream, e.version, e.type, e.data, e.metadata, e.tags, e.event_id,
-                                e.recorded_at, e.appended_at, e.commit_id
+      left join lateral (select e.position as found, e.stream, e.version, e.type, e.data, e.metadata, e.tags,
+                                e.event_id, e.recorded_at, e.appended_at, e.commit_id
                            from {{events}} e where e.position >= x.inboxed and e.position <= x.inboxed
                           order by e.position limit 1) e on true
     window w as (order by x.part, x.inboxed rows unbounded preceding)),

@@ -21,7 +21,8 @@ begin
     elsif p_by_type and p_types is not null and p_streams is null and p_tags is null then
         -- Each type by its own index entries: a rare one never reads the others.
         execute format($q$
-            select coalesce(sum(case when x.n < $4 then x.n else round(x.n::numeric * ($3 - $2) / (x.last - $2)) end), 0)
+            select coalesce(sum(case when x.n < $4 then x.n
+                                     else round(x.n::numeric * ($3 - $2) / (x.last - $2)) end), 0)
               from (select distinct t.type from unnest($1::text[]) t(type)) t
              cross join lateral (
                   select count(*) as n, max(e.position) as last
@@ -34,7 +35,8 @@ begin
         execute format($q$
             select case when x.rows < $6 then x.n else round(x.n::numeric * ($5 - $4) / (x.last - $4)) end
               from (select count(*) as rows, max(e.position) as last,
-                           count(*) filter (where ($1 is null or e.type = any ($1)) and ($2 is null or e.stream = any ($2))
+                           count(*) filter (where ($1 is null or e.type = any ($1))
+                                              and ($2 is null or e.stream = any ($2))
                                               and ($3 is null or e.tags @> $3)) as n
                       from (select e.position, e.type, e.stream, e.tags from %s e
                              where e.position > $4 and e.position <= $5 order by e.position limit $6) e) x
@@ -48,9 +50,9 @@ end $$;
 create function headrace.stats_of_v1(p_names text[] default null) returns table (
     subscription text, app text, group_name text, status text, status_reason text, "position" bigint, head bigint,
     horizon_held_seconds float8, unrouted bigint, held bigint, inboxed bigint, waiting bigint, in_flight bigint,
-    oldest_seconds float8, pending_partitions bigint, touched_partitions bigint, largest_partition bigint, parked bigint,
-    next_due_at timestamptz, arrivals_total bigint, processed_total bigint, busy_seconds_total float8, workers int,
-    capacity int, sampled_at timestamptz)
+    oldest_seconds float8, pending_partitions bigint, touched_partitions bigint, largest_partition bigint,
+    parked bigint, next_due_at timestamptz, arrivals_total bigint, processed_total bigint, busy_seconds_total float8,
+    workers int, capacity int, sampled_at timestamptz)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
                         set enable_incremental_sort = off set jit = off as $$
 declare
@@ -99,8 +101,8 @@ begin
         v_horizon := case when v_live then v_horizon else head end;
         horizon_held_seconds := case
             when v_live then greatest(coalesce(extract(epoch from clock_timestamp() - v_held_since), 0), 0) end;
-        unrouted := headrace.count_wanted_v1(v_events, s.source is null, s.wanted_types, s.wanted_streams, s.wanted_tags,
-                                             position, least(v_horizon, head), k_cap);
+        unrouted := headrace.count_wanted_v1(v_events, s.source is null, s.wanted_types, s.wanted_streams,
+                                             s.wanted_tags, position, least(v_horizon, head), k_cap);
         held := headrace.count_wanted_v1(v_events, s.source is null, s.wanted_types, s.wanted_streams, s.wanted_tags,
                                          greatest(position, v_horizon), head, k_cap);
 
@@ -108,7 +110,8 @@ begin
                s.routed - coalesce(sum(n.handled + n.skipped), 0), s.activated - coalesce(sum(n.drained), 0)
           into processed_total, busy_seconds_total, v_messages, v_keys
           from headrace.counters n where n.run = s.run;
-        select coalesce(sum(l.parts), 0) into v_leased from headrace.leases l where l.run = s.run and l.purpose = 'work';
+        select coalesce(sum(l.parts), 0) into v_leased from headrace.leases l
+         where l.run = s.run and l.purpose = 'work';
         select coalesce(sum(x.backlog), 0) into in_flight from (
             select r.backlog from headrace.leases l join headrace.ready r on r.lease = l.id
              where l.run = s.run limit 2 * k_cap) x;
