@@ -184,6 +184,9 @@ class MemoryCatalog:
         waiting = [found for found in ready if found.lease is None]
         places = [(place, self._key_of(found)) for found in waiting for place in self._parked_at(found)]
         parked = min(places, default=None)
+        if parked is not None and key is not None and (failure := self._store.failures.get(ready[0].part)) is not None:
+            # Asked about one key, where it fails counts for more than where it was held.
+            parked = (failure.position, parked[1])
         return Caught(
             position=position,
             behind=behind,
