@@ -13,6 +13,7 @@ from headrace.domain.subscription import Kind, Status
 from headrace.engine.arrival import Arrival, look, wait_for
 from headrace.engine.calling import Caller
 from headrace.engine.duework import DueWork
+from headrace.engine.foremost import foremost
 from headrace.engine.horizon import HorizonService
 from headrace.engine.lane import Handling, Lane
 from headrace.engine.lifecycle import Lifecycle
@@ -248,9 +249,7 @@ class Engine:
                 for router in routers:
                     await self._route_all(router, limit)
                 await due.look()
-                async with asyncio.TaskGroup() as tasks:
-                    for lane in lanes:
-                        tasks.create_task(lane.run(until_idle=True), name="lane")
+                await self._until_idle(lanes)
                 for router in routers:
                     await router.finish_boot()
                 if tally.mark == before:
@@ -260,6 +259,14 @@ class Engine:
         finally:
             self._listening.remove(tally)
         return RunResult(tally.processed, arrival.pending, arrival.locked, tuple(tally.errors))
+
+    async def _until_idle(self, lanes: Sequence[Lane]) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for lane in lanes:
+                    tasks.create_task(lane.run(until_idle=True), name="lane")
+        except BaseExceptionGroup as group:
+            raise foremost(group) from group
 
     async def _route_all(self, router: Router, limit: int | None) -> None:
         batch = self._shared.options.route_batch if limit is None else min(limit, self._shared.options.route_batch)

@@ -79,6 +79,7 @@ class Lane:
 
         Raises:
             Unavailable: the database does not answer, only when ``until_idle``; otherwise it is waited for.
+            HeadraceError: a group was abandoned, only when ``until_idle``; otherwise it is tried again.
 
         """
         ahead: asyncio.Task[Assignment | None] | None = None
@@ -239,9 +240,11 @@ class Lane:
             self._book.drop(lease)
             if isinstance(error, Unavailable):
                 await self._pause(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the lane goes on with other keys
+        except Exception as error:
             self._book.drop(lease)
             self._notice(GroupAbandoned(tracked.name, lease, f"{type(error).__name__}: {error}"))
+            if self._once:
+                raise
             await self._clock.sleep(OUTAGE_SECONDS)
         except BaseException:
             self._book.drop(lease)

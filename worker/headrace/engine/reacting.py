@@ -9,10 +9,11 @@ import asyncio
 from typing import Any
 
 from headrace.domain.engine_events import Flushed, Handled
-from headrace.domain.errors import LeaseLost, TransactionAborted, Unavailable
+from headrace.domain.errors import LeaseLost, TransactionAborted
 from headrace.engine.assignment import Assignment
 from headrace.engine.calling import Caller
 from headrace.engine.delivering import Step, deliver, needs_connection, steps
+from headrace.engine.foremost import foremost
 from headrace.engine.judging import ALONE_TAKEOVERS, Slow, judge, notice_verdict, wants_hook
 from headrace.engine.progress import Done
 from headrace.engine.tracked import Shared
@@ -70,7 +71,7 @@ class _Reaction:
                 self._over.set()
         except BaseExceptionGroup as group:
             # The first error ended the others; a lost lease outranks an outage.
-            raise _foremost(group) from group
+            raise foremost(group) from group
         busy = self._clock.monotonic() - started
         self._shared.book.ending(self._assignment.lease)
         async with self._writing:
@@ -178,19 +179,3 @@ class _Reaction:
 def _is_deadly(partition: LoadedPartition) -> bool:
     """Tell whether owners died with this key: should one die again, the position must say at which event."""
     return partition.takeovers >= ALONE_TAKEOVERS
-
-
-def _foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    flat = _flatten(group)
-    for wanted in (LeaseLost, Unavailable):
-        for error in flat:
-            if isinstance(error, wanted):
-                return error
-    return flat[0]
-
-
-def _flatten(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found.extend(_flatten(error) if isinstance(error, BaseExceptionGroup) else [error])
-    return found
