@@ -220,10 +220,7 @@ class Lane:
 
     async def _handle(self, assignment: Assignment) -> None:
         tracked, lease = assignment.tracked, assignment.lease
-        for partition in assignment.partitions:
-            if partition.vanished:
-                first, last = min(partition.vanished), max(partition.vanished)
-                self._notice(EventsVanished(tracked.name, partition.key, first, last, len(partition.vanished)))
+        self._notice_vanished(assignment)
         try:
             self._book.require(lease)
             if assignment.events == 0:
@@ -249,6 +246,12 @@ class Lane:
         except BaseException:
             self._book.drop(lease)
             raise
+
+    def _notice_vanished(self, assignment: Assignment) -> None:
+        for partition in assignment.partitions:
+            if partition.vanished:
+                first, last, count = min(partition.vanished), max(partition.vanished), len(partition.vanished)
+                self._notice(EventsVanished(assignment.tracked.name, partition.key, first, last, count))
 
     async def _flush_empty(self, assignment: Assignment) -> None:
         """Move an unpartitioned subscription over events that it does not want, or pass vanished ones."""
