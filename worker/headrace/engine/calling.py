@@ -128,19 +128,21 @@ class Caller:
         """Call a handler and wait for it, at most ``timeout`` seconds.
 
         Raises:
-            HandlerTimeout: it took longer; whatever the handler raises passes unchanged.
+            HandlerTimeout: it took longer.
+            RuntimeError: it was cancelled, and not by whoever calls it.
+            Whatever else the handler raises passes unchanged.
 
         """
-        work = handler.call(values) if handler.is_async else self._in_thread(handler, values)
-        if isinstance(work, Coroutine):
-            try:
-                # Up to its first wait here and now: most handlers only defer, and need no timer then.
-                waiting = work.send(None)
-            except StopIteration:
-                return
-            work = _Resumed(work, waiting)
         bound = asyncio.timeout(timeout)
         try:
+            work = handler.call(values) if handler.is_async else self._in_thread(handler, values)
+            if isinstance(work, Coroutine):
+                try:
+                    # Up to its first wait here and now: most handlers only defer, and need no timer then.
+                    waiting = work.send(None)
+                except StopIteration:
+                    return
+                work = _Resumed(work, waiting)
             async with bound:
                 await work
         except TimeoutError as error:
@@ -148,6 +150,15 @@ class Caller:
                 raise
             raise HandlerTimeout(
                 f"{handler.name} took longer than {timeout:g} s; declare timeout= on the subscriber if it needs more"
+            ) from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Let through, it would end the lane that it was raised in.
+            raise RuntimeError(
+                f"{handler.name} was cancelled from within: it raised CancelledError, or waited for a task that was "
+                "cancelled"
             ) from error
 
     async def _in_thread(self, handler: BoundHandler, values: HandlerValues) -> None:

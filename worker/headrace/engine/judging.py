@@ -65,9 +65,9 @@ def judge(
         case DropLease():
             raise LeaseLost(f"lease {assignment.lease} is lost") from error
         case StopMain():
-            return Slow(SYSTEMIC_SECONDS * (1 + unit), f"not reachable: {error}")
+            return Slow(SYSTEMIC_SECONDS * (1 + unit), f"not reachable: {text_of(error).message}")
         case SlowDown(after):
-            return Slow(after.total_seconds(), str(error) or found.value)
+            return Slow(after.total_seconds(), text_of(error).message or found.value)
         case Again():
             return Slow(ABORTED_SECONDS * unit, "the database gave up the transaction")
         case Retry(after):

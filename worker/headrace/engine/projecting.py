@@ -12,13 +12,14 @@ from headrace.domain.engine_events import GroupRolledBack, KeySlowed
 from headrace.domain.errors import LeaseLost, TransactionAborted, Unavailable
 from headrace.engine.assignment import Assignment
 from headrace.engine.calling import Caller
-from headrace.engine.delivering import deliver, steps
+from headrace.engine.delivering import Step, deliver, steps
 from headrace.engine.judging import ABORTED_SECONDS, ALONE_TAKEOVERS
 from headrace.engine.progress import Done
-from headrace.engine.singly import Singly
-from headrace.engine.tracked import Shared
+from headrace.engine.singly import Singly, TargetLostError
+from headrace.engine.tracked import Shared, Tracked
+from headrace.failures.text import text_of
 from headrace.ports.subscribers import StopHere
-from headrace.ports.work import Flush, FlushMode, LoadedPartition
+from headrace.ports.work import Flush, FlushMode, LoadedPartition, WorkTransaction
 
 TOGETHER_TRIES = 2
 """How often a group whose transaction the database gave up is tried whole before it is done one by one."""
@@ -67,8 +68,9 @@ class Projecting:
                 self._shared.book.require(assignment.lease)
             except (Exception, StopHere) as error:  # noqa: BLE001 - whatever user code raises concerns its key
                 self._shared.book.require(assignment.lease)
-                text = f"{type(error).__name__}: {error}"
-                self._notice(GroupRolledBack(assignment.tracked.name, assignment.lease, text))
+                text = text_of(error)
+                told = f"{text.type}: {text.message}"
+                self._notice(GroupRolledBack(assignment.tracked.name, assignment.lease, told))
                 return False
         return False
 
@@ -82,7 +84,7 @@ class Projecting:
                     break
                 if step.batch is not None or step.handlers:
                     self._singly.vouch(assignment, tracked.timeout)
-                    await deliver(self._caller, tracked, step, tx.connection)
+                    await self._deliver(tracked, step, tx)
                 for partition, event in step.items:
                     done.add(partition, event.position)
             await tx.settle()
@@ -103,6 +105,14 @@ class Projecting:
             )
         self._shared.book.remove(assignment.lease)
         self._singly.report(assignment, done.count, len(progress), busy, clock.monotonic() - started - busy)
+
+    async def _deliver(self, tracked: Tracked, step: Step, tx: WorkTransaction) -> None:
+        try:
+            await deliver(self._caller, tracked, step, tx.connection)
+        except Unavailable as error:
+            if await self._singly.is_lost(tx):
+                raise
+            raise TargetLostError(str(error)) from error
 
     async def _one_by_one(self, assignment: Assignment, partitions: Sequence[LoadedPartition]) -> None:
         for partition in partitions:

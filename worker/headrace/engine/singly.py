@@ -24,6 +24,10 @@ ENDS = (LeaseLost, Unavailable, TransactionAborted)
 """What ends a transaction for no fault of a key."""
 
 
+class TargetLostError(Exception):
+    """A handler's own target does not answer, while the database of its transaction does."""
+
+
 class _NotChargedError(Exception):
     """An event has failed, and its transaction is lost: what follows from the error is not written yet."""
 
@@ -155,12 +159,25 @@ class Singly:
         try:
             async with tx.savepoint():
                 await deliver(self._caller, assignment.tracked, step, tx.connection)
+        except Unavailable as error:
+            # Not ours, if the transaction stands: the handler's own target does not answer.
+            if await self.is_lost(tx):
+                raise
+            return error
         except ENDS:
             raise
         except (Exception, StopHere) as error:  # noqa: BLE001 - judged by class
             self._shared.book.require(assignment.lease)
             return error
         return None
+
+    async def is_lost(self, tx: WorkTransaction) -> bool:
+        """Tell whether a transaction cannot go on, by trying it."""
+        try:
+            async with tx.savepoint():
+                return False
+        except Exception:  # noqa: BLE001 - whatever it is, the first error is the one that counts
+            return True
 
     async def _charge(
         self, assignment: Assignment, partition: LoadedPartition, error: BaseException, *, keep: bool

@@ -35,3 +35,6 @@ class PostgresHooks:
                 await lent.settle()
             finally:
                 lent.close()
+                if lent.is_busy:
+                    # A statement that nobody waits for: whoever got this connection next would meet it.
+                    session.connection.terminate()

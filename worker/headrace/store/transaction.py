@@ -37,6 +37,7 @@ class HandlerConnection:
         self._deferred: list[tuple[str, tuple[Any, ...]]] = []
         self._over: HeadraceError | None = None
         self._doubt: BaseException | None = None
+        self._sent = 0
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """Run a statement, or several without arguments; see the port."""
@@ -144,6 +145,7 @@ class HandlerConnection:
     @asynccontextmanager
     async def _noting_loss(self) -> AsyncIterator[None]:
         """Keep the error that ended the session: what is called afterwards raises the same."""
+        self._sent += 1
         try:
             yield
         except BaseException as error:
@@ -151,7 +153,14 @@ class HandlerConnection:
             if isinstance(error, HandlerTimeout | Unavailable):
                 self._over = self._over or error
             raise
+        finally:
+            self._sent -= 1
         self._doubt = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a statement is on its way still."""
+        return self._sent > 0
 
     async def require_unspoiled(self) -> None:
         """Return when the transaction can commit; a COMMIT after an error would quietly be a ROLLBACK.
