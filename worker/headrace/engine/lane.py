@@ -149,8 +149,7 @@ class Lane:
             options.lease_seconds,
         )
         sent_at = self._clock.monotonic()
-        # In the book before the claim is sent: whatever becomes of the answer, the lease is given back.
-        self._book.add(lease, tracked.name, sent_at, options.lease_seconds, UNFENCED_SECONDS)
+        self._book.ask(lease, tracked.name, sent_at, options.lease_seconds)
         group: ClaimGroup | None = None
         try:
             if tracked.partitioned:
@@ -163,6 +162,7 @@ class Lane:
         if group is None:
             self._book.remove(lease)
             return None, True
+        self._book.vouch(lease, UNFENCED_SECONDS)
         self._notice(Claimed(tracked.name, self._number, lease, len(group.parts), group.backlog))
         return group, tracked.partitioned and request.leaves_nothing(group)
 

@@ -8,6 +8,7 @@ when it can know better.
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from headrace.domain.errors import LeaseLost
 from headrace.domain.ids import LeaseId
@@ -41,10 +42,14 @@ class LeaseBook:
     _dropped: list[LeaseId] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, lease: LeaseId, subscription: str, sent_at: float, ttl: float, vouch: float) -> None:
-        """Note a lease that was claimed by a statement sent at ``sent_at``."""
+    def ask(self, lease: LeaseId, subscription: str, sent_at: float, ttl: float) -> None:
+        """Note a lease whose claim is about to be sent, at ``sent_at``.
+
+        Whatever becomes of the answer, it can be given back. It is not renewed before ``vouch`` says
+        that it was granted: a renewal that did not find it would take it for lost.
+        """
         with self._lock:
-            self._held[lease] = HeldLease(lease, subscription, sent_at + ttl, self.monotonic() + vouch)
+            self._held[lease] = HeldLease(lease, subscription, sent_at + ttl, -inf)
 
     def remove(self, lease: LeaseId) -> None:
         """Forget a lease that was flushed, released or lost."""

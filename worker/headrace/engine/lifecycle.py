@@ -92,7 +92,8 @@ class Lifecycle:
             async with self._catalog.setup_lease(one.stored, lease, ttl) as mine:
                 if mine:
                     timeout = max(one.timeout, self._shared.options.setup_wait)
-                    self._shared.book.add(lease, one.name, sent_at, ttl, timeout)
+                    self._shared.book.ask(lease, one.name, sent_at, ttl)
+                    self._shared.book.vouch(lease, timeout)
                     try:
                         return await self._under_lease(one, timeout)
                     finally:

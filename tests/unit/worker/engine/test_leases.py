@@ -23,8 +23,9 @@ def book() -> tuple[LeaseBook, Now]:
     """A book with two leases of 15 s, claimed at 100 and vouched for until 130."""
     now = Now()
     made = LeaseBook(now)
-    made.add(ONE, "a", 100.0, 15.0, 30.0)
-    made.add(TWO, "a", 100.0, 15.0, 30.0)
+    for lease in (ONE, TWO):
+        made.ask(lease, "a", 100.0, 15.0)
+        made.vouch(lease, 30.0)
     return made, now
 
 
@@ -61,6 +62,20 @@ def test_a_lease_that_is_missing_from_the_answer_is_lost() -> None:
     assert made.was_lost(ONE)
     assert made.renewable() == [TWO]
     assert made.renewed([ONE, TWO], {TWO}, 106.0, 15.0) == []
+
+
+def test_a_lease_that_is_only_asked_for_is_not_renewed() -> None:
+    """Its row is not there yet: a renewal between the claim's start and its commit would take it for lost."""
+    made, _ = book()
+    asked = LeaseId(3)
+    made.ask(asked, "a", 100.0, 15.0)
+
+    assert asked not in made.renewable()
+
+    made.vouch(asked, 30.0)
+
+    assert asked in made.renewable()
+    assert made.is_mine(asked)
 
 
 def test_a_lease_in_its_own_flush_is_not_lost() -> None:
