@@ -43,6 +43,7 @@ STATES = {
     "never analyzed": (-1, 0),
     "analyzed when empty": (0, 0),
     "vacuumed when nearly empty": (10, 5000),
+    "vacuumed when empty but long": (0, 5000),
     "as it is": None,
 }
 QUIET = "alter table headrace.{0} set (autovacuum_enabled = off)"
