@@ -5,7 +5,7 @@ from headrace.store.pool import Database as Pool
 from support.databases import Database
 
 
-async def assert_sound(database: Database) -> None:
+async def assert_sound(database: Database, schema: str = "headrace") -> None:
     """Assert that no invariant of the protocol is broken in a test's database."""
-    async with await Pool.open(database.dsn, max_size=1) as pool, pool.session() as session:
+    async with await Pool.open(database.dsn, schema=schema, max_size=1) as pool, pool.session() as session:
         assert await broken_invariants(session) == []
