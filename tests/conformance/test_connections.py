@@ -159,6 +159,27 @@ async def test_commit_of_a_spoiled_transaction_says_so(world: WorldMaker) -> Non
         await w.work().release([group.lease])
 
 
+async def test_savepoint_tells_of_a_swallowed_error(world: WorldMaker) -> None:
+    """A body that goes on after a statement of its own has failed is told so, and nothing of it is kept; what came
+    before it can still be flushed.
+    """
+    async with world() as w:
+        group, loaded = await claimed(w)
+
+        async def swallow(transaction: WorkTransaction) -> None:
+            async with transaction.savepoint():
+                await transaction.connection.execute(NOTE, 2)
+                with pytest.raises(Exception, match=r"notes|^$"):
+                    await transaction.connection.execute(NOTE, 0)
+
+        async with w.work().begin(group, 1000.0) as transaction:
+            await transaction.connection.execute(NOTE, 1)
+            with pytest.raises(NotAllowed, match="has failed, and the handler has gone on"):
+                await swallow(transaction)
+            await transaction.flush(flush_of(group, loaded.partitions))
+        assert await w.notes() == [1]
+
+
 async def test_reads_answer_in_three_forms(world: WorldMaker) -> None:
     """All rows, the first row, or one column of it; None where nothing is found."""
     async with world() as w:

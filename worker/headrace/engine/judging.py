@@ -23,9 +23,6 @@ SYSTEMIC_SECONDS = 5.0
 ABORTED_SECONDS = 0.05
 """Longest pause of a key whose transaction the database gave up; drawn at random to part the rivals."""
 
-ALONE_TAKEOVERS = 2
-"""A key that so many owners died or stalled with is claimed alone, and goes event by event."""
-
 TAKEOVER_LIMIT = 5
 """A key that this many owners died or stalled with is set aside for a person."""
 

@@ -13,13 +13,13 @@ from headrace.domain.errors import LeaseLost, TransactionAborted, Unavailable
 from headrace.engine.assignment import Assignment
 from headrace.engine.calling import Caller
 from headrace.engine.delivering import Step, deliver, steps
-from headrace.engine.judging import ABORTED_SECONDS, ALONE_TAKEOVERS
+from headrace.engine.judging import ABORTED_SECONDS
 from headrace.engine.progress import Done
 from headrace.engine.singly import Singly, TargetLostError
 from headrace.engine.tracked import Shared, Tracked
 from headrace.failures.text import text_of
 from headrace.ports.subscribers import StopHere
-from headrace.ports.work import Flush, FlushMode, LoadedPartition, WorkTransaction
+from headrace.ports.work import ALONE_FROM, Flush, FlushMode, LoadedPartition, WorkTransaction
 
 TOGETHER_TRIES = 2
 """How often a group whose transaction the database gave up is tried whole before it is done one by one."""
@@ -132,4 +132,4 @@ class Projecting:
 
 
 def _is_suspect(partition: LoadedPartition) -> bool:
-    return partition.attempts > 0 or partition.takeovers >= ALONE_TAKEOVERS
+    return partition.attempts > 0 or partition.takeovers >= ALONE_FROM

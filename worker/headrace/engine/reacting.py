@@ -14,11 +14,11 @@ from headrace.engine.assignment import Assignment
 from headrace.engine.calling import Caller
 from headrace.engine.delivering import Step, deliver, needs_connection, steps
 from headrace.engine.foremost import foremost
-from headrace.engine.judging import ALONE_TAKEOVERS, Slow, judge, notice_verdict, wants_hook
+from headrace.engine.judging import Slow, judge, notice_verdict, wants_hook
 from headrace.engine.progress import Done
 from headrace.engine.tracked import Shared
 from headrace.ports.subscribers import HandlerValues, StopHere
-from headrace.ports.work import Flush, FlushMode, LoadedPartition
+from headrace.ports.work import ALONE_FROM, Flush, FlushMode, LoadedPartition
 
 FLUSH_TRIES = 5
 """How often a flush that the database gave up (a deadlock, say) is sent."""
@@ -178,4 +178,4 @@ class _Reaction:
 
 def _is_deadly(partition: LoadedPartition) -> bool:
     """Tell whether owners died with this key: should one die again, the position must say at which event."""
-    return partition.takeovers >= ALONE_TAKEOVERS
+    return partition.takeovers >= ALONE_FROM

@@ -14,11 +14,11 @@ from headrace.domain.event import Event
 from headrace.engine.assignment import Assignment
 from headrace.engine.calling import Caller
 from headrace.engine.delivering import Step, deliver, steps
-from headrace.engine.judging import ALONE_TAKEOVERS, Slow, Verdict, judge, notice_verdict, wants_hook
+from headrace.engine.judging import Slow, Verdict, judge, notice_verdict, wants_hook
 from headrace.engine.progress import Done, part_of
 from headrace.engine.tracked import Shared
 from headrace.ports.subscribers import HandlerValues, StopHere
-from headrace.ports.work import Flush, FlushMode, LoadedPartition, WorkTransaction
+from headrace.ports.work import ALONE_FROM, Flush, FlushMode, LoadedPartition, WorkTransaction
 
 ENDS = (LeaseLost, Unavailable, TransactionAborted)
 """What ends a transaction for no fault of a key."""
@@ -61,7 +61,7 @@ class Singly:
 
         ``keep``: it stays in the lease, since more of it follows.
         """
-        if partition.takeovers >= ALONE_TAKEOVERS and len(partition.events) > 1:
+        if partition.takeovers >= ALONE_FROM and len(partition.events) > 1:
             # Should its owner die again, the position must say at which event.
             return await self._event_by_event(assignment, partition)
         try:

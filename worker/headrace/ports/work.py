@@ -185,7 +185,12 @@ class WorkTransaction(Protocol):
         ...
 
     def savepoint(self) -> AbstractAsyncContextManager[None]:
-        """Settle before it; roll back to it when the body raises, and drop what the body deferred."""
+        """Settle before it; roll back to it when the body raises, and drop what the body deferred.
+
+        Raises:
+            NotAllowed: the body has swallowed the error of a statement, so nothing of it can be kept.
+
+        """
         ...
 
     async def flush(self, flush: Flush) -> Flushed:

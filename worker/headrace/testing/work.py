@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from headrace.domain.errors import HandlerTimeout, TransactionAborted
+from headrace.domain.errors import HandlerTimeout, NotAllowed, TransactionAborted
 from headrace.domain.event import Event, EventFilter
 from headrace.domain.ids import LeaseId, PartitionId, Position, Run
 from headrace.ports.clock import Identity
@@ -246,6 +246,8 @@ class MemoryTransaction:
         operations, sent = len(self._operations), len(self._connection.sent)
         try:
             yield
+            if self._has_failed:
+                raise NotAllowed("a statement of this handler has failed, and the handler has gone on: let errors pass")
             await self.settle()
         except BaseException:
             del self._operations[operations:]
