@@ -242,3 +242,20 @@ async def test_mapped_tables_are_counted_too(database: Database) -> None:
         assert (row.head, row.position, row.unrouted) == (10, 4, 3)
         assert row.oldest_seconds is not None
         assert await r.admin.fetchval("select count(*) from headrace.sources") == 1
+
+
+async def test_touched_partitions_are_estimated_closely_and_cheaply(database: Database) -> None:
+    """How many keys got work lately is told within a tenth, beyond the sample too; touching them again is free."""
+    async with rig(database) as r:
+        orders = await r.world.subscribe()
+        touch = "select headrace.touch_v1($1, array(select generate_series(1, $2::bigint)))"
+        place = "select ctid::text from headrace.touches"
+        for keys in (5, 2_000, 20_000):
+            await r.admin.execute(touch, orders.run, keys)
+            assert (await of(r)).touched_partitions == pytest.approx(keys, rel=0.1)
+        before = await r.admin.fetchval(place)
+        await r.admin.execute(touch, orders.run, 10)
+        minute_has_turned = await r.admin.fetchval(
+            "select minute_at <> date_trunc('minute', now()) from headrace.touches"
+        )
+        assert minute_has_turned or await r.admin.fetchval(place) == before

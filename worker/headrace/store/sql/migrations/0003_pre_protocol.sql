@@ -356,14 +356,19 @@ language plpgsql as $$
 declare
     v_minute timestamptz := date_trunc('minute', clock_timestamp());
     t headrace.touches;
+    v_is_new boolean;
+    v_size int;
+    v_depth smallint;
 begin
     if p_parts is null then
         return;
     end if;
     select * into t from headrace.touches x where x.run = p_run;
-    if not found then
+    v_is_new := not found;
+    if v_is_new then
         t := row(p_run, v_minute, 0, '{}'::int[], 0, '{}'::int[]);
     elsif t.minute_at <> v_minute then
+        v_is_new := true;
         if t.minute_at = v_minute - interval '1 minute' then
             t.last_depth := t.depth;
             t.last_sample := t.sample;
@@ -375,6 +380,8 @@ begin
         t.depth := 0;
         t.sample := '{}';
     end if;
+    v_size := cardinality(t.sample);
+    v_depth := t.depth;
     select coalesce(array_agg(distinct x.h), '{}') into t.sample from (
         select unnest(t.sample) as h
         union all
@@ -383,9 +390,14 @@ begin
         t.depth := t.depth + 1;
         select coalesce(array_agg(h), '{}') into t.sample from unnest(t.sample) h where h & ((1 << t.depth) - 1) = 0;
     end loop;
-    insert into headrace.touches values (t.run, t.minute_at, t.depth, t.sample, t.last_depth, t.last_sample)
-    on conflict (run) do update set minute_at = excluded.minute_at, depth = excluded.depth, sample = excluded.sample,
-        last_depth = excluded.last_depth, last_sample = excluded.last_sample;
+    if v_is_new then
+        insert into headrace.touches values (t.run, t.minute_at, t.depth, t.sample, t.last_depth, t.last_sample)
+        on conflict (run) do update set minute_at = excluded.minute_at, depth = excluded.depth,
+            sample = excluded.sample, last_depth = excluded.last_depth, last_sample = excluded.last_sample;
+    elsif t.depth <> v_depth or cardinality(t.sample) <> v_size then
+        -- Most small batches touch keys that are in the sample already, or are none of it: those write nothing.
+        update headrace.touches x set depth = t.depth, sample = t.sample where x.run = p_run;
+    end if;
 end $$;
 
 create function headrace.touched_v1(p_run int) returns bigint
