@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from headrace import (
     App,
     Connection,
@@ -21,7 +23,7 @@ from headrace import (
     reactor,
     setup,
 )
-from headrace.domain.engine_events import Claimed, IdleRemoved, KeyFailed, LeaseWasLost
+from headrace.domain.engine_events import Claimed, GroupAbandoned, IdleRemoved, KeyFailed, LeaseWasLost
 from headrace.domain.ids import Run
 from headrace.runtime.compose import EngineOptions
 from headrace.store.holds import hold_key, unhold_key
@@ -79,6 +81,7 @@ async def test_a_held_key_waits_and_the_others_go_on(database: Database) -> None
         await until_value(database, "select coalesce(sum(backlog), 0) from headrace.ready where lease is null", 9)
         assert await value(database, "select count(*) from seen where key <> 'free'") == 1
         assert not scene.of(KeyFailed)
+        assert not scene.of(GroupAbandoned)
         for key in keys[:2]:
             assert await unhold_key(pool, run, PartitionKey(key))
         await until_value(database, "select count(*) from seen where key in ('in hand', 'not there yet')", 7)
@@ -242,13 +245,14 @@ async def test_what_others_have_in_hand_is_told(database: Database) -> None:
     await assert_sound(database)
 
 
-async def test_a_handler_longer_than_the_lease_keeps_it(database: Database) -> None:
+@pytest.mark.parametrize("kind", [projector, reactor])
+async def test_a_handler_longer_than_the_lease_keeps_it(database: Database, kind: Any) -> None:
     """L34: a lease of 1 s, a handler of 2.5 s within its time-out, a second worker that waits for the key: the lease is
-    renewed, also while a plain function blocks the loop, and the projection is applied once.
+    renewed, also while a handler blocks the loop, and each event is handled once.
     """
     calls: Counter[str] = Counter()
 
-    @projector("longer", partition_by=Stream(), timeout=20)
+    @kind("longer", partition_by=Stream(), start="beginning", timeout=20)
     class Longer:
         @setup
         async def create(self, db: Connection) -> None:
