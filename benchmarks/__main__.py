@@ -11,7 +11,7 @@ from typing import Any
 QUICK: dict[str, list[str]] = {
     "engine_catchup": ["--rounds", "3"],
     "fair_share": [],
-    "append_rate": ["--rounds", "4", "--seconds", "3"],
+    "append_rate": ["--pairs", "12"],
     "latency": ["--seconds", "10"],
 }
 

@@ -1,47 +1,60 @@
 """What appends pay for being read: sixteen appenders alone, beside a worker that only reads, beside one that projects.
 
-Each appender has a connection and commits event by event, as applications do, durably. The worker that only reads
-wants events of another type: it looks at the line and moves its cursor, and that is all. The one that projects competes
-for the same processors and the same disk; its ratio has no target.
+Each appender has a connection and commits event by event, as applications do, durably. They never pause; the worker
+beside them is frozen and thawed in turn, so that its cost is the difference between two neighbouring seconds and not
+between two minutes of a shared machine. The one that only reads wants events of another type: it looks at the line and
+moves its cursor, and that is all. The one that projects finds what came while it was frozen and so is busy all the
+time; it competes for the same processors and the same disk, and its ratio has no target.
 """
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from benchmarks import report
 from benchmarks.loop import run
-from benchmarks.measured import Measured, Rounds, interleaved
+from benchmarks.measured import Measured, Rounds
 from benchmarks.queries import queries_of
 from benchmarks.server import Server, connected, server
-from benchmarks.straight_line import cpu_seconds, problem_of
+from benchmarks.straight_line import problem_of
 from benchmarks.worker import Notes, Order, WorkerProcess, workers
 from benchmarks.workload import EVENT_TYPE, data_of
 
 TARGET = 0.95
-WARM_SECONDS = 0.5
+SETTLE_SECONDS = 0.25
+"""After freezing or thawing the worker, before the next slice counts."""
+
 CATCH_UP_SECONDS = 120.0
-ALONE, READING, PROJECTING = "alone", "beside a worker that reads", "beside a worker that projects"
-APPS = {ALONE: None, READING: "other", PROJECTING: "totals"}
+ALONE = "alone (worker frozen)"
+APPS = {"beside a worker that reads": "other", "beside a worker that projects": "totals"}
+READING, PROJECTING = APPS
 
 
-async def _append_for(dsn: str, appenders: int, seconds: float) -> tuple[int, float]:
-    """Append from so many connections for a while; return how many events the measured time saw, and that time."""
+async def append_beside(
+    dsn: str, worker: WorkerProcess, appenders: int, pairs: int, seconds: float
+) -> tuple[list[Measured], list[Measured]]:
+    """Append without pause; return what slices of so many seconds saw, pair by pair: worker frozen, worker running."""
     counts = [0] * appenders
+    frozen: list[Measured] = []
+    running: list[Measured] = []
     async with asyncio.TaskGroup() as tasks:
         stop = asyncio.Event()
         for number in range(appenders):
             tasks.create_task(_appender(dsn, number, counts, stop), name=f"appender {number}")
         while not all(counts):  # noqa: ASYNC110 - looking now and then disturbs the appenders less than being told
             await asyncio.sleep(0.01)
-        await asyncio.sleep(WARM_SECONDS)
-        before, started = sum(counts), time.perf_counter()
-        await asyncio.sleep(seconds)
-        found, taken = sum(counts) - before, time.perf_counter() - started
+        for pair in range(pairs):
+            # Forwards and backwards in turn, so that a drift of the machine favours nobody.
+            for freeze in (True, False) if pair % 2 == 0 else (False, True):
+                (worker.freeze if freeze else worker.thaw)()
+                await asyncio.sleep(SETTLE_SECONDS)
+                before, started = sum(counts), time.perf_counter()
+                await asyncio.sleep(seconds)
+                slice_ = Measured(sum(counts) - before, time.perf_counter() - started, 0.0)
+                (frozen if freeze else running).append(slice_)
+        worker.thaw()
         stop.set()
-    return found, taken
+    return frozen, running
 
 
 async def _appender(dsn: str, number: int, counts: list[int], stop: asyncio.Event) -> None:
@@ -54,38 +67,28 @@ async def _appender(dsn: str, number: int, counts: list[int], stop: asyncio.Even
             await insert.fetchval(f"order-{number}-{stream}", version + 1, EVENT_TYPE, data_of(stream % 9999))
 
 
-@contextmanager
-def _worker_beside(dsn: str, app: str | None) -> Iterator[WorkerProcess | None]:
-    if app is None:
-        yield None
-        return
-    with workers(Order(dsn, app)) as (worker,):
-        worker.wait_ready()
-        yield worker
-
-
-def measure(postgres: Server, template: str, name: str, appenders: int, seconds: float) -> Measured:
-    """Append for a while, with or without a worker beside."""
+def measure(postgres: Server, template: str, name: str, options: Any) -> tuple[Rounds, dict[str, float]]:
+    """Append beside one kind of worker and check what it made; return slices, and what the worker did per second."""
+    projects = name == PROJECTING
     with postgres.clone(template) as dsn:
-        with _worker_beside(dsn, APPS[name]) as worker:
-            cpu = cpu_seconds()
-            found, taken = run(_append_for(dsn, appenders, seconds))
-            measured = Measured(found, taken, cpu_seconds() - cpu)
-            if worker is not None:
-                measured.problem = run(_wait_caught_up(dsn, projects=APPS[name] == "totals"))
-                notes = worker.stop()
-                measured.details = _details(notes)
-                measured.problem = measured.problem or "; ".join(notes.trouble[:3]) or None
-        if APPS[name] == "totals" and measured.problem is None:
-            measured.problem = run(_problem(dsn))
-    return measured
+        with workers(Order(dsn, APPS[name])) as (worker,):
+            worker.wait_ready()
+            frozen, running = run(append_beside(dsn, worker, options.appenders, options.pairs, options.slice))
+            problem = run(_wait_caught_up(dsn, projects=projects))
+            notes = worker.stop()
+        if projects and problem is None:
+            problem = run(_problem(dsn))
+    problem = problem or "; ".join(notes.trouble[:3]) or None
+    for each in (*frozen, *running):
+        each.problem = problem
+    return {ALONE: frozen, name: running}, _per_second(notes)
 
 
-def _details(notes: Notes) -> dict[str, float]:
-    """Return what the worker did per second, and the share of one processor that its client side took."""
+def _per_second(notes: Notes) -> dict[str, float]:
+    """Return what the worker did per second, frozen or not, and the share of one processor that it took."""
     seconds = (notes.flushes[-1][0] if notes.flushes else notes.ended) - notes.started
-    per_second = {kind: round(count / seconds, 1) for kind, count in sorted((notes.work | notes.clock).items())}
-    return per_second | {"processor": round(notes.cpu_seconds / seconds, 3)}
+    counts = {kind: round(count / seconds, 1) for kind, count in sorted((notes.work | notes.clock).items())}
+    return counts | {"processor": round(notes.cpu_seconds / seconds, 3)}
 
 
 async def _wait_caught_up(dsn: str, *, projects: bool) -> str | None:
@@ -105,36 +108,27 @@ async def _problem(dsn: str) -> str | None:
         return await problem_of(connection, queries_of("engine")["count_left"])
 
 
-def alternating(contenders: dict[str, Any], rounds: int) -> Rounds:
-    """Measure in turn, forwards and backwards, so that a drift of the machine favours nobody."""
-    found: Rounds = {name: [] for name in contenders}
-    for number in range(rounds):
-        order = contenders if number % 2 == 0 else dict(reversed(contenders.items()))
-        for name, measured in interleaved(order, 1).items():
-            found[name].extend(measured)
-    return found
-
-
 def main() -> int:
-    """Measure the three, round by round."""
-    parser = report.parser("append_rate", __doc__, rounds=5)
+    """Measure beside the one worker, then beside the other."""
+    parser = report.parser("append_rate", __doc__, rounds=1)
     parser.add_argument("--appenders", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement (%(default)s)")
+    parser.add_argument("--pairs", type=int, default=15, help="slices frozen and running, each (%(default)s)")
+    parser.add_argument("--slice", type=float, default=1.0, help="seconds of a slice (%(default)s)")
     options = report.parsed(parser)
     with report.Report("append_rate", options) as made, server(options.settings) as postgres:
         made.describe(postgres)
         template = "template_empty"
         postgres.make_template(template)
-
-        def contender(name: str) -> Any:
-            return lambda: measure(postgres, template, name, options.appenders, options.seconds)
-
-        rounds = alternating({name: contender(name) for name in APPS}, options.rounds)
-        made.add_rates(f"{options.appenders} appenders, one event per commit", rounds)
-        made.add_ratio(f"{READING} / {ALONE}", rounds, READING, ALONE, target=f"{TARGET}")
-        made.add_ratio(f"{PROJECTING} / {ALONE}", rounds, PROJECTING, ALONE)
-        for name in (READING, PROJECTING):
-            made.add_value(f"{name}, its statements per second", rounds[name][-1].details)
+        for name, target in ((READING, f"{TARGET}"), (PROJECTING, "")):
+            rounds: Rounds = {ALONE: [], name: []}
+            per_second: dict[str, float] = {}
+            for _ in range(options.rounds):
+                found, per_second = measure(postgres, template, name, options)
+                for kind, slices in found.items():
+                    rounds[kind].extend(slices)
+            made.add_rates(f"{options.appenders} appenders, one event per commit, {name}", rounds)
+            made.add_ratio(f"{name} / {ALONE}", rounds, name, ALONE, target=target)
+            made.add_value(f"{name}, what it did per second", per_second)
     return made.exit_code
 
 

@@ -25,6 +25,9 @@ from benchmarks.queries import queries_of
 from benchmarks.server import Server, connected
 from headrace import __version__
 
+MANY = 6
+"""Of more ratios than this the quartiles are printed, not each."""
+
 VOID = 1
 """Exit code of a run in which a correctness check has failed."""
 
@@ -113,8 +116,11 @@ class Report:
 
     def add_ratios(self, title: str, found: Sequence[float], target: str = "") -> None:
         """Print ratios that were taken inside rounds; the target is for the reader, nothing is asserted."""
-        each = " ".join(f"{x:.2f}" for x in found)
         middle = statistics.median(found) if found else float("nan")
+        each = " ".join(f"{x:.2f}" for x in found)
+        if len(found) > MANY:
+            low, _, high = statistics.quantiles(found, n=4)
+            each = f"{len(found)} pairs, middle half {low:.2f} to {high:.2f}"
         print(f"   {title}: {middle:.2f}  ({each}){f', target {target}' if target else ''}")
         self.data["results"][title] = {"median": middle, "rounds": list(found)}
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -77,6 +78,14 @@ class WorkerProcess:
         """Wait for its end, which its order brings about, and return its notes."""
         found = self._read("notes")
         return Notes(**found)
+
+    def freeze(self) -> None:
+        """Stop it where it stands."""
+        self._popen.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._popen.send_signal(signal.SIGCONT)
 
     def stop(self) -> Notes:
         """Let it drain and return its notes."""
