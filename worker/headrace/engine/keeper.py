@@ -46,8 +46,9 @@ class Keeper:
         ttl = shared.options.lease_seconds
         now = clock.monotonic()
         self._duties = [
-            _Duty(shared.options.beat_seconds, self.beat, now),
+            # Renewal first: a disk that stalls the commit of a heartbeat must not cost a lease.
             _Duty(ttl / 3, self.renew, now),
+            _Duty(shared.options.beat_seconds, self.beat, now),
             _Duty(ttl / 4, self.take_over, now),
             _Duty(shared.options.beat_seconds, self.give_back, now),
         ]
