@@ -15,7 +15,7 @@ from headrace.domain.engine_events import DatabaseLost
 from support.databases import Database
 from support.fleet import Fleet, WorkerProcess, fleet
 from support.invariants import assert_sound
-from support.scenes import append, options, rows, serving, until_value, value
+from support.scenes import Scene, append, options, rows, serving, until_value, value
 from support.waiting import until
 
 FILL = """
@@ -206,6 +206,10 @@ async def test_a_flapping_database_leaves_one_of_each_duty(own_database: Databas
     await assert_sound(own_database)
 
 
+def _has_told(scene: Scene, facts: int) -> bool:
+    return len(scene.observer.events) > facts
+
+
 def _more_than(calls: Counter[str], before: int) -> bool:
     return calls.total() > before
 
@@ -269,6 +273,25 @@ async def assert_goes_on(database: Database, victim: WorkerProcess) -> None:
 
     at = await until(next_trace, SLOW, "somebody goes on with s1", every=0.02)
     assert (at - ended).total_seconds() < 2.0
+
+
+async def test_draining_says_nothing_on_the_error_log(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """An engine that is stopped at any point of its duties leaves no transaction that the driver complains of."""
+
+    @projector("quiet", partition_by=Stream())
+    class Quiet:
+        @on()
+        async def see(self, event: Event, db: Connection) -> None:
+            await db.execute("select 1")
+
+    for version in range(1, 21):
+        await fill_version(database, 20, version)
+        async with serving(App(Quiet(), name="quiet"), database, options(lanes=2, poll_max=0.002)) as scene:
+            await until(partial(_has_told, scene, version % 5), message="it works")
+    said = [record.getMessage() for record in caplog.records if record.levelname in {"WARNING", "ERROR"}]
+    # Of a connection that is cancelled while it is being made, the driver leaves a future behind; harmless.
+    assert [text for text in said if "unexpected connection_lost" not in text] == []
+    await assert_sound(database)
 
 
 async def test_a_second_signal_ends_a_blocked_worker(database: Database) -> None:

@@ -7,7 +7,7 @@ broke, or that was left in a transaction, never goes back to the pool.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -23,6 +23,7 @@ OnStatement = Callable[[str], None]
 """Hears of every executed command other than BEGIN, COMMIT and ROLLBACK; gets its text."""
 
 CONNECT_SECONDS = 10.0
+ABANDON_SECONDS = 2.0
 
 
 async def _keep(connection: asyncpg.Connection) -> None:
@@ -291,8 +292,26 @@ class Database:
         inner = cast("asyncpg.Connection", connection)
         try:
             yield Session(inner, self, timeout)
+        except asyncio.CancelledError:
+            await self._abandon(inner)
+            raise
         finally:
             await self._give_back(inner)
+
+    async def _abandon(self, connection: asyncpg.Connection) -> None:
+        """Close a connection whose statement was cancelled: whether a transaction is open, the driver cannot tell yet.
+
+        First it is waited for that the server has heard of the cancelling; otherwise the driver complains in the log.
+        """
+        gone = (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+        try:
+            with suppress(*gone):
+                async with asyncio.timeout(ABANDON_SECONDS):
+                    await connection.execute(self.queries.rollback)
+        finally:
+            # Also when this is cancelled in its turn.
+            if not _is_closed(connection):
+                connection.terminate()
 
     async def _give_back(self, connection: asyncpg.Connection) -> None:
         try:

@@ -24,6 +24,10 @@ set local enable_incremental_sort = off; set local jit = off;
 -- Its end.
 commit;
 
+-- name: rollback
+-- Its end, and that of any other, when nobody knows how far it came.
+rollback;
+
 -- name: upto_horizon
 -- Reading that was told its line.
 $3::bigint
