@@ -121,18 +121,25 @@ def imported(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Databas
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("name", list(GOLDEN))
 async def test_golden_numbers(
-    imported: Callable[[str], Database], request: pytest.FixtureRequest, name: str, workers: int
+    imported: Callable[[str], Database], request: pytest.FixtureRequest, name: str, workers: int, scale: float
 ) -> None:
     """A projector by stream, a `@batch` projector and one over the whole log reproduce a log's golden numbers, with one
     worker process and with three: 624 types and numbers that come as text or as numbers among them.
+
+    One worker alone takes its time with the largest log: below scale 0.5 it folds that one by batches only.
     """
+    only = ["per_type"] if scale < 0.5 and name == "hospital-2011" and workers == 1 else []
+    chosen = [word for subscriber in only for word in ("--subscriber", subscriber)]
     source = imported(name)
     with databases.cloned(source.cluster, source.name, request.node.name) as database, fleet(database.dsn) as team:
         for _ in range(workers):
-            team.start("real_logs:app", "--until-caught-up", "--timeout", str(WORKER_SECONDS))
+            team.start("real_logs:app", "--until-caught-up", "--timeout", str(WORKER_SECONDS), *chosen)
         assert [worker.wait(WORKER_SECONDS + 20) for worker in team.workers] == [0] * workers
         assert await value(database, "select count(*) from headrace.failures") == 0
-        await assert_golden(database, GOLDEN[name])
+        await assert_golden_types(database, GOLDEN[name])
+        if not only:
+            await assert_golden_streams(database, GOLDEN[name])
+            await assert_golden_whole(database, GOLDEN[name])
         await assert_sound(database)
 
 
@@ -147,8 +154,8 @@ async def test_importing_again_adds_nothing(imported: Callable[[str], Database],
     await assert_sound(database)
 
 
-async def assert_golden(database: Database, golden: Golden) -> None:
-    """Assert that all three read models say what must be said."""
+async def assert_golden_streams(database: Database, golden: Golden) -> None:
+    """Assert what the projector by stream says."""
     by_stream = await rows(
         database,
         "select sum(events), count(*), sum(amount), sum(expense), sum(executions), count(*) filter (where returns > 0),"
@@ -167,36 +174,46 @@ async def assert_golden(database: Database, golden: Golden) -> None:
             True,
         )
     ]
-    by_type = await rows(
-        database, "select sum(events), count(distinct type), sum(amount), sum(expense), sum(executions) from per_type"
-    )
-    whole = await rows(
-        database, "select count(*), count(distinct type), sum(amount), sum(expense), sum(executions) from whole_log"
-    )
-    sums = [(golden.events, golden.types, golden.amount, golden.expense, golden.executions)]
-    assert (by_type, whole) == (sums, sums)
-    assert await value(database, "select count(distinct stream) from whole_log") == golden.streams
-    for query in (
-        "select type, sum(events) from per_type group by 1",
-        "select type, count(*) from whole_log group by 1",
-    ):
-        found = dict(await rows(database, query))
-        assert golden.events_of.items() <= found.items()
-        assert max(found.values()) == max(golden.events_of.values())
     if golden.last_of:
         assert dict(await rows(database, "select last_type, count(*) from per_stream group by 1")) == golden.last_of
-    for query in (
-        "select name, sum(events) from per_group group by 1 order by 2 desc",
-        "select grp, count(*) from whole_log group by 1 order by 2 desc",
-    ):
-        await assert_groups(await rows(database, query), golden)
+
+
+async def assert_golden_types(database: Database, golden: Golden) -> None:
+    """Assert what the batch projector says."""
+    sums = "select sum(events), count(distinct type), sum(amount), sum(expense), sum(executions) from per_type"
+    assert_sums(await rows(database, sums), golden)
+    assert_types(await rows(database, "select type, sum(events) from per_type group by 1"), golden)
+    groups = "select name, sum(events) from per_group group by 1 order by 2 desc"
+    assert_groups(await rows(database, groups), golden)
+
+
+async def assert_golden_whole(database: Database, golden: Golden) -> None:
+    """Assert what the projector over the whole log says, and that it went through it in order."""
+    sums = "select count(*), count(distinct type), sum(amount), sum(expense), sum(executions) from whole_log"
+    assert_sums(await rows(database, sums), golden)
+    assert_types(await rows(database, "select type, count(*) from whole_log group by 1"), golden)
+    groups = "select grp, count(*) from whole_log group by 1 order by 2 desc"
+    assert_groups(await rows(database, groups), golden)
+    assert await value(database, "select count(distinct stream) from whole_log") == golden.streams
     disordered = """
         select count(*) from (select position < lag(position) over (order by place) as back from whole_log) x where back
     """
     assert await value(database, disordered) == 0
 
 
-async def assert_groups(found: list[tuple[Any, ...]], golden: Golden) -> None:
+def assert_sums(found: list[tuple[Any, ...]], golden: Golden) -> None:
+    """Assert the sums over all events."""
+    assert found == [(golden.events, golden.types, golden.amount, golden.expense, golden.executions)]
+
+
+def assert_types(found: list[tuple[Any, ...]], golden: Golden) -> None:
+    """Assert how often types occur."""
+    events_of = dict(found)
+    assert golden.events_of.items() <= events_of.items()
+    assert max(events_of.values()) == max(golden.events_of.values())
+
+
+def assert_groups(found: list[tuple[Any, ...]], golden: Golden) -> None:
     """Assert how many groups there are, how many events have none, and which are the largest."""
     named = [(name, events) for name, events in found if name]
     assert (len(named), sum(events for name, events in found if not name)) == golden.groups
