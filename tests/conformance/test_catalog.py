@@ -27,13 +27,13 @@ async def test_declare_inserts_what_is_missing(world: WorldMaker) -> None:
 
 
 async def test_declaring_again_changes_declared_facts_only(world: WorldMaker) -> None:
-    """What the code says is brought up to date; run, status and epoch stay."""
+    """What the code says is brought up to date; run and status stay, the epoch tells that other events are wanted."""
     async with world() as w:
         orders = await w.subscribe("orders")
         (again,) = await w.catalog.declare(
-            [declared("orders", Tag("t"), group="late", kind=Kind.REACTOR, wanted=EventFilter(types=("X",)))]
+            [late := declared("orders", Tag("t"), group="late", kind=Kind.REACTOR, wanted=EventFilter(types=("X",)))]
         )
-        assert again == replace(orders, group="late", kind=Kind.REACTOR)
+        assert again == replace(orders, group="late", kind=Kind.REACTOR, declared=late.digest, epoch=orders.epoch + 1)
         assert await w.catalog.find(["orders"]) == [again]
         await w.append("s", "Y", "X")
         await w.set_status("orders", Status.PAUSED)

@@ -208,8 +208,8 @@ async def image_of(connection: "asyncpg.Connection[asyncpg.Record]") -> MemorySt
     for row in await connection.fetch("select * from headrace.counters"):
         store.counters.put((row["run"], row["slot"]), _row(CountersRow, row))
     for row in await connection.fetch("select *, beat_every as every from headrace.workers"):
-        changes = {"every": row["every"].total_seconds(), "subscriptions": tuple(row["subscriptions"])}
-        beat = _row(Beat, row, routing=tuple(row["routing"]), **changes)
+        lists = {name: tuple(row[name]) for name in ("subscriptions", "routing", "declared")}
+        beat = _row(Beat, row, every=row["every"].total_seconds(), **lists)
         store.workers.put(row["id"], WorkerRow(beat, row["beat_at"]))
     for row in await connection.fetch("select * from headrace.audit order by id"):
         store.audit.append(_row(AuditRow, row))
@@ -249,11 +249,14 @@ async def _load_subscriptions(connection: "asyncpg.Connection[asyncpg.Record]", 
             reason=row["reason"],
             retry_at=row["retry_at"],
             tries=row["tries"],
+            declared=row["declared"],
         )
         declared = Declaration(
             row["name"], row["app"], kind, row["group_name"], row["partitioned"], wanted, StartFrom.BEGINNING
         )
-        store.subscriptions.put(row["name"], SubscriptionRow(stored, declared, row["streak"]))
+        store.subscriptions.put(
+            row["name"], SubscriptionRow(stored, declared, row["streak"], tuple(row["declared_before"]))
+        )
     for row in await connection.fetch("select * from headrace.cursors"):
         store.cursors.put(row["run"], _row(CursorRow, row))
 

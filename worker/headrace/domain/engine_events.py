@@ -153,6 +153,18 @@ class StatusChanged(EngineEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class StoodBack(EngineEvent):
+    """Another version of the app is in charge of the subscription; ``declared`` is the digest of its declaration."""
+
+    declared: str
+
+
+@dataclass(frozen=True, slots=True)
+class TookCharge(EngineEvent):
+    """This version's declaration is in charge again: no live worker declares the other one any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class IdleRemoved(EngineEvent):
     """Idle partitions were removed."""
 

@@ -5,9 +5,11 @@ written beside it. Transitions are methods that refuse illegal moves; a store on
 they return.
 """
 
+import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from hashlib import sha256
 
 from headrace.domain.errors import NotAllowed
 from headrace.domain.event import EventFilter
@@ -87,10 +89,21 @@ class Declaration:
     remove_idle_after: float | None = None
     replayable: bool = True
 
+    @property
+    def digest(self) -> str:
+        """Return 16 hexadecimal digits that two declarations share if they route and order the same events alike.
+
+        Two versions of an app whose digests differ must not work on the subscription side by side: one would pass
+        over what only the other wants.
+        """
+        wanted = (self.wanted.types, self.wanted.streams, self.wanted.tags)
+        facts = [self.partitioned, self.partitioner, *(None if w is None else sorted(set(w)) for w in wanted)]
+        return sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The stored row of a subscription."""
+    """The stored row of a subscription; ``declared`` is the digest of the declaration in charge."""
 
     name: str
     app: str
@@ -105,6 +118,7 @@ class Subscription:
     reason: str | None = None
     retry_at: datetime | None = None
     tries: int = 0
+    declared: str = ""
 
     def booted(self) -> "Subscription":
         """Move from new to booting (set-up is done, history follows)."""

@@ -7,7 +7,7 @@ from headrace.domain.errors import NotFinished, NotFound
 from headrace.domain.ids import PartitionKey, Position
 from headrace.domain.subscription import Status
 from headrace.engine.horizon import HorizonService
-from headrace.engine.tracked import Ports, Tracked
+from headrace.engine.tracked import STANDS_BACK, Ports, Tracked
 
 POLL_SECONDS = 0.1
 
@@ -30,7 +30,11 @@ async def look(ports: Ports, tracked: Sequence[Tracked], line: Position) -> Arri
     pending, free, leased, blocked = False, False, False, []
     for one in tracked:
         (due,) = await ports.work.due([one.run])
-        one.take_status(Status(due.status), due.epoch)
+        if one.take_status(Status(due.status), due.epoch):
+            (one.stored,) = await ports.catalog.find([one.name])
+        if not one.in_charge:
+            blocked.append(f"{one.name} {STANDS_BACK}")
+            continue
         if not one.stored.status.is_running:
             blocked.append(f"{one.name} is {one.stored.status}")
             continue

@@ -38,10 +38,14 @@ class DueWork:
         """Mark every run with due work and keep the statuses up to date; tells whether any was marked."""
         found = False
         runs: list[Run] = list(self._tracked)
-        for due in await self._shared.ports.work.due(runs):
+        answers = await self._shared.ports.work.due(runs)
+        changed = {t.name: t for a in answers if (t := self._tracked[a.run]).take_status(Status(a.status), a.epoch)}
+        if changed:
+            for stored in await self._shared.ports.catalog.find(list(changed)):
+                changed[stored.name].stored = stored
+        for due in answers:
             tracked = self._tracked[due.run]
-            tracked.take_status(Status(due.status), due.epoch)
-            if tracked.stored.status.is_running and due.due:
+            if tracked.stored.status.is_running and tracked.in_charge and due.due:
                 self._wake.mark(due.run)
                 # The one ready row of an unpartitioned run is due all day: no reason to look more often.
                 found = found or tracked.partitioned

@@ -16,7 +16,7 @@ from headrace.engine.duework import DueWork
 from headrace.engine.foremost import foremost
 from headrace.engine.horizon import HorizonService
 from headrace.engine.lane import Handling, Lane
-from headrace.engine.lifecycle import Lifecycle
+from headrace.engine.lifecycle import Lifecycle, standing_back
 from headrace.engine.projecting import Projecting
 from headrace.engine.reacting import Reacting
 from headrace.engine.results import Health, RunError, RunResult
@@ -219,11 +219,12 @@ class Engine:
             await clock.sleep(ARRIVAL_SECONDS)
 
     async def _retry_setups(self, tracked: Sequence[Tracked]) -> None:
-        """Set up again what failed to be, when its time has come."""
+        """Set up again what failed to be, and take charge of what stands back, when their time has come."""
         while True:
             await self._shared.ports.clock.sleep(SETUP_RETRY_SECONDS)
             try:
                 for one in tracked:
+                    await self._lifecycle.take_charge(one)
                     await self._lifecycle.retry_setup(one)
             except (Unavailable, TransactionAborted) as error:
                 self._listening.notice(DatabaseLost("", str(error), SETUP_RETRY_SECONDS))
@@ -258,7 +259,8 @@ class Engine:
             arrival = await look(self._shared.ports, tracked, line)
         finally:
             self._listening.remove(tally)
-        return RunResult(tally.processed, arrival.pending, arrival.locked, tuple(tally.errors))
+        back = [standing_back(t.name) for t in tracked if not t.in_charge]
+        return RunResult(tally.processed, arrival.pending, arrival.locked, (*tally.errors, *back))
 
     async def _until_idle(self, lanes: Sequence[Lane]) -> None:
         try:

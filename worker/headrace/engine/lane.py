@@ -114,7 +114,7 @@ class Lane:
                 if self._shared.draining or self._remaining() == 0:
                     return None
                 tracked = self._tracked.get(run)
-                if tracked is None:
+                if tracked is None or not tracked.in_charge:
                     self._wake.clear(run, seen)
                     continue
                 group, is_all = await self._claim(tracked)
@@ -172,9 +172,11 @@ class Lane:
         limit = min(tracked.bound.limit, portion.events)
         try:
             if tracked.partitioned:
-                loaded = await self._work.load(group, limit, portion.events, options.max_bytes)
+                loaded = await self._work.load(group, limit, portion.events, options.max_bytes, tracked.declared)
             else:
-                loaded = await self._work.load_log(group, tracked.bound.wanted, self._line(), limit, options.max_bytes)
+                loaded = await self._work.load_log(
+                    group, tracked.bound.wanted, self._line(), limit, options.max_bytes, tracked.declared
+                )
             assignment = Assignment(tracked, group, loaded, self._number)
             if loaded.held:
                 self._notice(KeysHeld(tracked.name, await self._work.hold(group.lease, loaded.held)))

@@ -7,7 +7,7 @@ like any other; a crash leaves the status as it was, and the next worker does it
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.domain.engine_events import MainStopped, StatusChanged
+from headrace.domain.engine_events import MainStopped, StatusChanged, StoodBack, TookCharge
 from headrace.domain.errors import HeadraceError, LeaseLost, NotFinished, Unavailable
 from headrace.domain.event import EventFilter
 from headrace.domain.ids import START, Position
@@ -16,12 +16,13 @@ from headrace.engine.calling import Caller
 from headrace.engine.horizon import HorizonService
 from headrace.engine.pacing import Pace
 from headrace.engine.results import RunError
-from headrace.engine.tracked import Shared, Tracked
+from headrace.engine.tracked import STANDS_BACK, Shared, Tracked
 from headrace.failures.text import text_of
 from headrace.ports.subscribers import BoundSubscriber, HandlerValues
 
 NOTHING = EventFilter(types=())
 SETUP_POLL_SECONDS = 0.2
+CHARGE_SECONDS = 5.0
 FIRST_LOOK_BACK = 1000
 
 
@@ -45,7 +46,10 @@ class Lifecycle:
 
         """
         stored = await self._catalog.declare([b.declaration(self._shared.options.app) for b in bound])
-        return [self.track(b, s) for b, s in zip(bound, stored, strict=True)]
+        tracked = [self.track(b, s) for b, s in zip(bound, stored, strict=True)]
+        for one in tracked:
+            self.tell_charge(one)
+        return tracked
 
     def track(self, bound: BoundSubscriber, stored: Subscription) -> Tracked:
         """Return a subscription as this engine works on it; how fast it goes is remembered from run to run."""
@@ -53,7 +57,22 @@ class Lifecycle:
         budget = min(options.group_seconds, options.lease_seconds / 3)
         parts = bound.partitions_per_claim or options.group_partitions
         pace = self._paces.setdefault(bound.name, Pace(budget, parts, options.group_events, options.max_bytes))
-        return Tracked(bound, stored, pace, bound.timeout or options.handler_timeout, parts)
+        declared = bound.declaration(options.app).digest
+        return Tracked(bound, stored, pace, bound.timeout or options.handler_timeout, parts, declared)
+
+    def tell_charge(self, one: Tracked) -> None:
+        """Say once that another version is in charge of a subscription, and once that it no longer is."""
+        if one.told is one.in_charge:
+            self._notice(TookCharge(one.name) if one.told else StoodBack(one.name, one.stored.declared))
+            one.told = not one.told
+
+    async def take_charge(self, one: Tracked) -> None:
+        """Declare anew what stands back: it takes charge when no live worker declares the other version."""
+        now = self._clock.monotonic()
+        if not one.in_charge and now - one.asked_at >= CHARGE_SECONDS:
+            one.asked_at = now
+            (one.stored,) = await self._catalog.declare([one.bound.declaration(self._shared.options.app)])
+        self.tell_charge(one)
 
     async def set_up(self, tracked: Sequence[Tracked]) -> list[RunError]:
         """Bring everything new to booting or active; wait for others who are at it.
@@ -84,8 +103,10 @@ class Lifecycle:
             await self._set_up_one(one)
 
     async def _set_up_one(self, one: Tracked) -> RunError | None:
+        if not one.in_charge:
+            return standing_back(one.name)
         given_up_at = self._clock.monotonic() + self._shared.options.setup_wait
-        while one.stored.status is Status.NEW:
+        while one.stored.status is Status.NEW and one.in_charge:
             lease = self._shared.ports.randomness.lease_id()
             ttl = self._shared.options.lease_seconds
             sent_at = self._clock.monotonic()
@@ -106,7 +127,7 @@ class Lifecycle:
 
     async def _under_lease(self, one: Tracked, timeout: float) -> RunError | None:
         await self._refresh(one)
-        if one.stored.status is not Status.NEW:
+        if one.stored.status is not Status.NEW or not one.in_charge:
             return None
         hook = one.bound.setup_hook
         if hook is not None:
@@ -163,3 +184,8 @@ class Lifecycle:
 
     def _notice(self, event: Any) -> None:
         self._shared.ports.observer.notice(event)
+
+
+def standing_back(name: str) -> RunError:
+    """Return what a run says of a subscription that another version of the app is in charge of."""
+    return RunError(name, None, None, f"{name} {STANDS_BACK}")

@@ -78,6 +78,8 @@ class Router:
         line = horizon.line
         if line == self._complete_at:
             return None
+        if not self._tracked.in_charge:
+            return RouteResult(RouteOutcome.STANDING)
         if not self._tracked.partitioned:
             self._wake.mark(self._tracked.run)
             self._complete_at = line
@@ -103,9 +105,11 @@ class Router:
     async def _route(self, line: Position, limit: int) -> RouteResult:
         bound, partitioner = self._tracked.bound, self._partitioner
         if spec_of(partitioner) is not None:
-            return await self._routing.route(self._tracked.run, partitioner, bound.wanted, line, limit)
+            return await self._routing.route(
+                self._tracked.run, partitioner, bound.wanted, line, limit, self._tracked.declared
+            )
         batch = await self._routing.read_unrouted(
-            self._tracked.run, bound.wanted, line, limit, self._shared.options.max_bytes
+            self._tracked.run, bound.wanted, line, limit, self._shared.options.max_bytes, self._tracked.declared
         )
         if batch.outcome is not RouteOutcome.ROUTED:
             return RouteResult(batch.outcome, batch.position)
@@ -119,7 +123,9 @@ class Router:
         complete = batch.complete and bad is None
         if last == batch.position:
             return RouteResult(RouteOutcome.ROUTED, batch.position, complete=complete, bad=bad)
-        stored = await self._routing.store_routes(self._tracked.run, batch.position, last, routes)
+        stored = await self._routing.store_routes(
+            self._tracked.run, batch.position, last, routes, self._tracked.declared
+        )
         complete = complete and stored.outcome is RouteOutcome.ROUTED
         return RouteResult(
             stored.outcome, stored.position, stored.routed, stored.activated, stored.created, complete, bad

@@ -17,6 +17,11 @@ from headrace.ports.routing import Routing
 from headrace.ports.subscribers import BoundSubscriber, Context
 from headrace.ports.work import LoadedPartition, Work
 
+STANDS_BACK = (
+    "is declared otherwise (types, streams, tags or key) by another version of this app, which live workers run: this "
+    "version stands back and takes charge when they have ended"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Ports:
@@ -34,13 +39,20 @@ class Ports:
 
 @dataclass(slots=True)
 class Tracked:
-    """One subscription: its code, its stored row as last seen, and how fast it goes here."""
+    """One subscription: its code, its stored row as last seen, and how fast it goes here.
+
+    ``declared`` is the digest of this code's declaration; ``told`` whether it was said that another one is in charge;
+    ``asked_at`` is the monotonic time at which this one was last declared again.
+    """
 
     bound: BoundSubscriber
     stored: Subscription
     pace: Pace
     timeout: float
     max_parts: int
+    declared: str = ""
+    told: bool = False
+    asked_at: float = float("-inf")
 
     @property
     def name(self) -> str:
@@ -57,10 +69,17 @@ class Tracked:
         """Whether keys are kept apart, or the whole log is handled in order."""
         return self.stored.partitioned
 
-    def take_status(self, status: Status, epoch: int) -> None:
-        """Note what the database says; commands and other workers change it."""
-        if epoch != self.stored.epoch or status is not self.stored.status:
+    @property
+    def in_charge(self) -> bool:
+        """Whether the stored declaration is this code's; otherwise its routers and lanes stand back."""
+        return self.stored.declared == self.declared
+
+    def take_status(self, status: Status, epoch: int) -> bool:
+        """Note what the database says; tells whether it is new, and so the whole row is worth a look."""
+        is_new = epoch != self.stored.epoch or status is not self.stored.status
+        if is_new:
             self.stored = replace(self.stored, status=status, epoch=epoch)
+        return is_new
 
     def context(self, partition: LoadedPartition, *, alone: bool = True) -> Context:
         """Return what handlers of this partition may know of their call; not ``alone``: a batch over several keys."""

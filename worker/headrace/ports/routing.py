@@ -22,7 +22,7 @@ class RouteOutcome(Enum):
     BUSY = "busy"
     """Somebody else holds the cursor row."""
     STANDING = "standing"
-    """The subscription is not booting or active."""
+    """The subscription is not booting or active, or another declaration is in charge of it."""
     MOVED = "moved"
     """The cursor was not where the batch was read from: throw the batch away."""
 
@@ -64,10 +64,20 @@ class Unrouted:
 
 
 class Routing(Protocol):
-    """The router's port."""
+    """The router's port.
+
+    ``declared`` is the digest of the declaration that the caller works by: when another one is in charge of the run the
+    outcome is STANDING and nothing is stored. None asks nothing.
+    """
 
     async def route(
-        self, run: Run, partitioner: object, wanted: EventFilter, horizon: Position, limit: int
+        self,
+        run: Run,
+        partitioner: object,
+        wanted: EventFilter,
+        horizon: Position,
+        limit: int,
+        declared: str | None = None,
     ) -> RouteResult:
         """Route up to ``limit`` wanted events at or below ``horizon`` by a built-in partitioner, in the store.
 
@@ -77,13 +87,24 @@ class Routing(Protocol):
         ...
 
     async def read_unrouted(
-        self, run: Run, wanted: EventFilter, horizon: Position, limit: int, max_bytes: int
+        self,
+        run: Run,
+        wanted: EventFilter,
+        horizon: Position,
+        limit: int,
+        max_bytes: int,
+        declared: str | None = None,
     ) -> Unrouted:
         """Read the next wanted events without any lock, for a partitioner in Python."""
         ...
 
     async def store_routes(
-        self, run: Run, read_from: Position, last: Position, routes: Sequence[tuple[Position, str]]
+        self,
+        run: Run,
+        read_from: Position,
+        last: Position,
+        routes: Sequence[tuple[Position, str]],
+        declared: str | None = None,
     ) -> RouteResult:
         """Insert the given (position, key) pairs and move the cursor from ``read_from`` to ``last``.
 

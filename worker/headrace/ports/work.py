@@ -88,7 +88,10 @@ class LoadedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a claim group has to do. ``standing``: the subscription is not running, give the lease back."""
+    """What a claim group has to do.
+
+    ``standing``: the subscription is not running, or another declaration is in charge: give the lease back.
+    """
 
     partitions: tuple[LoadedPartition, ...] = ()
     held: tuple[PartitionId, ...] = ()
@@ -242,17 +245,26 @@ class Work(Protocol):
         """Claim the one partition of an unpartitioned run when events lie between its position and ``horizon``."""
         ...
 
-    async def load(self, group: ClaimGroup, limit: int, max_events: int, max_bytes: int) -> Loaded:
+    async def load(
+        self, group: ClaimGroup, limit: int, max_events: int, max_bytes: int, declared: str | None = None
+    ) -> Loaded:
         """Load the inboxed events of a group: at most ``limit`` a partition, and both budgets together.
 
-        At least one event is loaded however large it is.
+        At least one event is loaded however large it is. ``declared`` is the digest of the declaration that the caller
+        works by: nothing is loaded, and the result stands, when another one is in charge of the run. None asks nothing.
         """
         ...
 
     async def load_log(
-        self, group: ClaimGroup, wanted: EventFilter, horizon: Position, limit: int, max_bytes: int
+        self,
+        group: ClaimGroup,
+        wanted: EventFilter,
+        horizon: Position,
+        limit: int,
+        max_bytes: int,
+        declared: str | None = None,
     ) -> Loaded:
-        """Load the next wanted events of an unpartitioned run, in global order."""
+        """Load the next wanted events of an unpartitioned run, in global order; ``declared`` as in ``load``."""
         ...
 
     def begin(self, group: ClaimGroup, idle_seconds: float) -> AbstractAsyncContextManager[WorkTransaction]:

@@ -11,7 +11,11 @@ from headrace.domain.ids import Position
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a worker says of itself. ``every`` is the interval of its beats in seconds."""
+    """What a worker says of itself.
+
+    ``every`` is the interval of its beats in seconds; ``declared`` are the digests of its declarations, in the order of
+    ``subscriptions``.
+    """
 
     id: UUID
     app: str
@@ -26,6 +30,7 @@ class Beat:
     held_by: str | None = None
     held_since: datetime | None = None
     routing: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,7 @@ def _keeper_thread(
     subscribers: Subscribers,
 ) -> KeeperThread:
     names = tuple(subscribers)
+    declared = tuple(bound.declaration(shared.options.app).digest for bound in subscribers.values())
 
     def beat() -> Beat:
         latest, held = horizon.latest, news.last
@@ -197,6 +198,7 @@ def _keeper_thread(
             head=None if latest is None else latest.head,
             held_by=held.holder if is_held and held is not None else None,
             held_since=SystemClock().now() - timedelta(seconds=held.since_seconds) if is_held and held else None,
+            declared=declared,
         )
 
     @asynccontextmanager

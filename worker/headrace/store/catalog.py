@@ -196,6 +196,7 @@ class PostgresCatalog:
             str(start),
             self._table.source,
             None if idle is None else timedelta(seconds=idle),
+            declared.digest,
         )
 
 
@@ -228,4 +229,5 @@ def _subscription(row: asyncpg.Record) -> Subscription:
         reason=row["reason"],
         retry_at=row["retry_at"],
         tries=row["tries"],
+        declared=row["declared"],
     )

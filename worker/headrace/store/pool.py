@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -164,11 +164,15 @@ class Session:
             return await self._connection.fetchval(query, *args, column=column, timeout=timeout or self._timeout)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        """Run a block as one READ COMMITTED transaction, or as a savepoint inside one."""
+    async def transaction(self, *, snapshot: bool = False) -> AsyncIterator[None]:
+        """Run a block as one READ COMMITTED transaction, or as a savepoint inside one.
+
+        ``snapshot``: REPEATABLE READ instead, so that all its statements see the same rows; for reading only.
+        """
         nested = self._in_transaction()
         with self._idle.watched(), translated(self._own):
-            transaction = self._connection.transaction(isolation=None if nested else "read_committed")
+            level: Literal["read_committed", "repeatable_read"] = "repeatable_read" if snapshot else "read_committed"
+            transaction = self._connection.transaction(isolation=None if nested else level)
             await transaction.start()
         try:
             yield

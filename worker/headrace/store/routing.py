@@ -33,7 +33,13 @@ class PostgresRouting:
         self._reader = BatchReader(self._queries, table)
 
     async def route(
-        self, run: Run, partitioner: object, wanted: EventFilter, horizon: Position, limit: int
+        self,
+        run: Run,
+        partitioner: object,
+        wanted: EventFilter,
+        horizon: Position,
+        limit: int,
+        declared: str | None = None,
     ) -> RouteResult:
         """Route the next wanted events by a built-in partitioner; see the port.
 
@@ -60,6 +66,7 @@ class PostgresRouting:
                 reading.window,
                 cursor["boot_target"],
                 MAX_KEY_BYTES,
+                declared,
             )
             result = _result(row, before)
         if result.outcome is RouteOutcome.ROUTED and result.bad is None:
@@ -67,11 +74,17 @@ class PostgresRouting:
         return result
 
     async def read_unrouted(
-        self, run: Run, wanted: EventFilter, horizon: Position, limit: int, max_bytes: int
+        self,
+        run: Run,
+        wanted: EventFilter,
+        horizon: Position,
+        limit: int,
+        max_bytes: int,
+        declared: str | None = None,
     ) -> Unrouted:
         """Read the next wanted events for a partitioner in Python; see the port."""
         async with self._database.session() as session, session.transaction():
-            head = await session.fetchrow(self._reader.head("unrouted_head"), run)
+            head = await session.fetchrow(self._reader.head("unrouted_head"), run, declared)
             if head is None or not Status(head["status"]).is_running:
                 return Unrouted(RouteOutcome.STANDING)
             before = Position(head["position"])
@@ -81,7 +94,12 @@ class PostgresRouting:
         return Unrouted(RouteOutcome.ROUTED, before, Position(rows[0]["last_row"]), events, rows[0]["complete"])
 
     async def store_routes(
-        self, run: Run, read_from: Position, last: Position, routes: Sequence[tuple[Position, str]]
+        self,
+        run: Run,
+        read_from: Position,
+        last: Position,
+        routes: Sequence[tuple[Position, str]],
+        declared: str | None = None,
     ) -> RouteResult:
         """Store keys that Python made, if the cursor is still where they were read from; see the port."""
         positions, keys = [position for position, _ in routes], [key for _, key in routes]
@@ -92,7 +110,7 @@ class PostgresRouting:
                 return RouteResult(RouteOutcome.BUSY)
             if cursor["position"] != read_from:
                 return RouteResult(RouteOutcome.MOVED, Position(cursor["position"]))
-            row = await session.fetchrow(query, run, read_from, positions, keys, last)
+            row = await session.fetchrow(query, run, read_from, positions, keys, last, declared)
             return _result(row, read_from)
 
     async def pass_over(self, run: Run, position: Position) -> bool:

@@ -86,11 +86,15 @@ class PostgresWork:
             )
         return _group(request, rows)
 
-    async def load(self, group: ClaimGroup, limit: int, max_events: int, max_bytes: int) -> Loaded:
+    async def load(
+        self, group: ClaimGroup, limit: int, max_events: int, max_bytes: int, declared: str | None = None
+    ) -> Loaded:
         """Load the inboxed events of a group, within both budgets; see the port."""
         parts = [part.part for part in group.parts]
         async with guarded(self._database) as session:
-            rows = await session.fetch(self._load, group.run, parts, limit, max(max_events, 1), max(max_bytes, 1))
+            rows = await session.fetch(
+                self._load, group.run, parts, limit, max(max_events, 1), max(max_bytes, 1), declared
+            )
         if not rows or not rows[0]["running"]:
             return Loaded(standing=True)
         claimed = {part.part: part for part in group.parts}
@@ -103,12 +107,18 @@ class PostgresWork:
         return Loaded(tuple(_loaded(claimed[part], entries) for part, entries in found.items()), held)
 
     async def load_log(
-        self, group: ClaimGroup, wanted: EventFilter, horizon: Position, limit: int, max_bytes: int
+        self,
+        group: ClaimGroup,
+        wanted: EventFilter,
+        horizon: Position,
+        limit: int,
+        max_bytes: int,
+        declared: str | None = None,
     ) -> Loaded:
         """Load the next wanted events of an unpartitioned run; see the port. Two statements: where, then what."""
         claimed = group.parts[0]
-        async with self._database.session() as session, session.transaction():
-            head = await session.fetchrow(self._reader.head("load_log_head"), group.run, claimed.part)
+        async with self._database.session() as session, session.transaction(snapshot=True):
+            head = await session.fetchrow(self._reader.head("load_log_head"), group.run, claimed.part, declared)
             if head is None or not Status(head["status"]).is_running:
                 return Loaded(standing=True)
             if head["hold"] is not None:

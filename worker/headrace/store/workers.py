@@ -35,6 +35,7 @@ class PostgresWorkers:
                 beat.held_by,
                 beat.held_since,
                 list(beat.routing),
+                list(beat.declared),
             )
         return Census({row["name"]: row["lanes"] for row in rows})
 

@@ -172,6 +172,12 @@ _LINES: dict[type[EngineEvent], Callable[[Any], Line]] = {
         "the subscription stands still",
         {"class": e.error_class, "reason": bounded(e.reason), "retry_in": e.retry_in},
     ),
+    facts.StoodBack: lambda e: (
+        "warning",
+        "another version of the app declares other types or keys and is in charge: this worker stands back",
+        {"declared": e.declared},
+    ),
+    facts.TookCharge: lambda _: ("info", "no other version is at work any more: this worker is in charge", {}),
     facts.StatusChanged: lambda e: ("info", "the subscription has a new status", {"status": e.status}),
     facts.IdleRemoved: lambda e: ("info", "idle partitions were removed", {"partitions": e.partitions}),
     facts.KeysHeld: lambda e: ("info", "held keys left their group", {"keys": e.keys}),

@@ -94,6 +94,7 @@ class MemoryCatalog:
                 run=Run(self._store.next_of("runs")),
                 status=Status.NEW,
                 epoch=0,
+                declared=declared.digest,
             )
             self._store.subscriptions.put(declared.name, SubscriptionRow(stored, declared))
             return stored
@@ -101,9 +102,19 @@ class MemoryCatalog:
             raise OwnedElsewhere(f"subscription {declared.name!r} belongs to the app {row.stored.app!r}")
         if row.stored.partitioned != declared.partitioned:
             raise BadDeclaration(f"subscription {declared.name!r} cannot change between partitioned and unpartitioned")
-        stored = replace(row.stored, kind=declared.kind, group=declared.group)
-        self._store.subscriptions.put(declared.name, replace(row, stored=stored, declared=declared))
+        was, now = row.stored.declared, declared.digest
+        if was != now and now in row.before and self._is_declared_by_a_live_worker(declared.name, was):
+            return row.stored
+        before = row.before if was == now else (*(digest for digest in row.before if digest != was), was)
+        epoch = row.stored.epoch + (was != now)
+        stored = replace(row.stored, kind=declared.kind, group=declared.group, declared=now, epoch=epoch)
+        self._store.subscriptions.put(declared.name, replace(row, stored=stored, declared=declared, before=before))
         return stored
+
+    def _is_declared_by_a_live_worker(self, name: str, digest: str) -> bool:
+        return any(
+            (name, digest) in zip(beat.subscriptions, beat.declared, strict=False) for beat in self._store.live_beats()
+        )
 
     def _start(self, subscription: Subscription, position: Position, boot_target: Position) -> Subscription:
         run = subscription.run

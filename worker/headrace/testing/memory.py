@@ -32,6 +32,7 @@ ENTRY_IS_GONE = "HR003"
 READY_IS_GONE = "HR004"
 
 FIRST_SLICE = PartitionId(0)
+LIVE_BEATS = 3
 
 
 class BrokenProtocol(HeadraceError):
@@ -44,11 +45,12 @@ class BrokenProtocol(HeadraceError):
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRow:
-    """What is stored of a subscription, and what its code declared last."""
+    """What is stored of a subscription, the declaration in charge, and the digests of those before it."""
 
     stored: Subscription
     declared: Declaration
     streak: int = 0
+    before: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +232,18 @@ class MemoryStore:
         """Return the subscription whose present run this is."""
         return next((row for row in self.subscriptions.values() if row.stored.run == run), None)
 
-    def is_running(self, run: Run) -> bool:
-        """Whether the run's subscription is booting or active."""
+    def is_running(self, run: Run, declared: str | None = None) -> bool:
+        """Whether the run's subscription is booting or active, and the declaration of that digest in charge."""
         row = self.subscription_of(run)
-        return row is not None and row.stored.status.is_running
+        in_charge = row is not None and declared in {None, row.stored.declared}
+        return row is not None and in_charge and row.stored.status.is_running
+
+    def live_beats(self) -> Iterator[Beat]:
+        """Iterate over the last beats of workers that live: younger than three of their own intervals."""
+        now = self.now()
+        for row in self.workers.values():
+            if now - row.beat_at < LIVE_BEATS * timedelta(seconds=row.beat.every):
+                yield row.beat
 
     def line_of(self, run: Run, horizon: Position) -> Position:
         """Return how far the run may go: to the horizon, while booting not beyond its boot target."""

@@ -23,27 +23,45 @@ class MemoryRouting:
         self._store = store
 
     async def route(
-        self, run: Run, partitioner: object, wanted: EventFilter, horizon: Position, limit: int
+        self,
+        run: Run,
+        partitioner: object,
+        wanted: EventFilter,
+        horizon: Position,
+        limit: int,
+        declared: str | None = None,
     ) -> RouteResult:
         """Route the next events by a built-in partitioner."""
-        return await self._do(lambda: self._route(run, cast("Partitioner", partitioner), wanted, horizon, limit))
+        keys = cast("Partitioner", partitioner)
+        return await self._do(lambda: self._route(run, keys, wanted, horizon, limit, declared))
 
     async def read_unrouted(
-        self, run: Run, wanted: EventFilter, horizon: Position, limit: int, max_bytes: int
+        self,
+        run: Run,
+        wanted: EventFilter,
+        horizon: Position,
+        limit: int,
+        max_bytes: int,
+        declared: str | None = None,
     ) -> Unrouted:
         """Read the next events for a partitioner in Python."""
         await self._store.round_trip()
         cursor = self._store.cursors.get(run)
-        if cursor is None or not self._store.is_running(run):
+        if cursor is None or not self._store.is_running(run, declared):
             return Unrouted(RouteOutcome.STANDING)
         page = read_page(self._store, cursor.position, self._store.line_of(run, horizon), wanted, limit, max_bytes)
         return Unrouted(RouteOutcome.ROUTED, cursor.position, page.last, page.events, not page.more)
 
     async def store_routes(
-        self, run: Run, read_from: Position, last: Position, routes: Sequence[tuple[Position, str]]
+        self,
+        run: Run,
+        read_from: Position,
+        last: Position,
+        routes: Sequence[tuple[Position, str]],
+        declared: str | None = None,
     ) -> RouteResult:
         """Insert pairs and move the cursor, if it is still where they were read from."""
-        return await self._do(lambda: self._store_routes(run, read_from, last, routes))
+        return await self._do(lambda: self._store_routes(run, read_from, last, routes, declared))
 
     async def pass_over(self, run: Run, position: Position) -> bool:
         """Move the cursor onto the next wanted event; waits for whoever routes now."""
@@ -60,12 +78,18 @@ class MemoryRouting:
             return statement()
 
     def _route(
-        self, run: Run, partitioner: Partitioner, wanted: EventFilter, horizon: Position, limit: int
+        self,
+        run: Run,
+        partitioner: Partitioner,
+        wanted: EventFilter,
+        horizon: Position,
+        limit: int,
+        declared: str | None,
     ) -> RouteResult:
         cursor = self._store.cursors.get(run)
         if cursor is None or self._store.is_cursor_taken(run):
             return RouteResult(RouteOutcome.BUSY)
-        if not self._store.is_running(run):
+        if not self._store.is_running(run, declared):
             return RouteResult(RouteOutcome.STANDING, cursor.position)
         line = self._store.line_of(run, horizon)
         batch: list[Event[Any]] = []
@@ -83,14 +107,19 @@ class MemoryRouting:
         return replace(result, complete=bad is None and not has_more, bad=bad)
 
     def _store_routes(
-        self, run: Run, read_from: Position, last: Position, routes: Sequence[tuple[Position, str]]
+        self,
+        run: Run,
+        read_from: Position,
+        last: Position,
+        routes: Sequence[tuple[Position, str]],
+        declared: str | None,
     ) -> RouteResult:
         cursor = self._store.cursors.get(run)
         if cursor is None or self._store.is_cursor_taken(run):
             return RouteResult(RouteOutcome.BUSY)
         if cursor.position != read_from:
             return RouteResult(RouteOutcome.MOVED, cursor.position)
-        if not self._store.is_running(run):
+        if not self._store.is_running(run, declared):
             return RouteResult(RouteOutcome.STANDING, cursor.position)
         result = self._insert(run, cursor, last, [(position, PartitionKey(key)) for position, key in routes])
         # Complete as far as it was told; what else is left only the read can know.

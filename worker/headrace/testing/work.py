@@ -59,10 +59,12 @@ class MemoryWork:
         part = await self._do(lambda: self._claim_log(request, horizon))
         return ClaimGroup(request.run, request.lease, (part,)) if part else None
 
-    async def load(self, group: ClaimGroup, limit: int, max_events: int, max_bytes: int) -> Loaded:
+    async def load(
+        self, group: ClaimGroup, limit: int, max_events: int, max_bytes: int, declared: str | None = None
+    ) -> Loaded:
         """Load what a group has to do."""
         await self._store.round_trip()
-        if not self._store.is_running(group.run):
+        if not self._store.is_running(group.run, declared):
             return Loaded(standing=True)
         ids = sorted(part.part for part in group.parts)
         rows = [row for part in ids if (row := self._store.partitions.get(part)) is not None]
@@ -77,11 +79,17 @@ class MemoryWork:
         return Loaded(tuple(loaded), held)
 
     async def load_log(
-        self, group: ClaimGroup, wanted: EventFilter, horizon: Position, limit: int, max_bytes: int
+        self,
+        group: ClaimGroup,
+        wanted: EventFilter,
+        horizon: Position,
+        limit: int,
+        max_bytes: int,
+        declared: str | None = None,
     ) -> Loaded:
         """Load the next events of the whole log."""
         await self._store.round_trip()
-        if not self._store.is_running(group.run):
+        if not self._store.is_running(group.run, declared):
             return Loaded(standing=True)
         claimed = group.parts[0]
         row = self._store.partitions[claimed.part]

@@ -7,7 +7,6 @@ from uuid import UUID
 from headrace.ports.workers import Beat, Census
 from headrace.testing.memory import MemoryStore, WorkerRow
 
-LIVE_BEATS = 3
 DEAD_AFTER = timedelta(hours=1)
 
 
@@ -20,12 +19,10 @@ class MemoryWorkers:
     async def beat(self, beat: Beat) -> Census:
         """Write the beat and count live lanes."""
         await self._store.round_trip()
-        now = self._store.now()
-        self._store.workers.put(beat.id, WorkerRow(beat, now))
+        self._store.workers.put(beat.id, WorkerRow(beat, self._store.now()))
         lanes: Counter[str] = Counter()
-        for row in self._store.workers.values():
-            if now - row.beat_at < LIVE_BEATS * timedelta(seconds=row.beat.every):
-                lanes.update(dict.fromkeys(row.beat.subscriptions, row.beat.lanes))
+        for live in self._store.live_beats():
+            lanes.update(dict.fromkeys(live.subscriptions, live.lanes))
         return Census(dict(lanes))
 
     async def leave(self, worker: UUID) -> None:

@@ -9,7 +9,8 @@ select c.position, c.boot_target, {{ordered_reading}} as guard
 -- name: unrouted_head
 -- Where a partitioner in Python reads on; takes no lock, the batch is thrown away when the cursor has moved.
 select c.position, c.boot_target, s.status, {{ordered_reading}} as guard
-  from headrace.cursors c join headrace.subscriptions s on s.run = c.run where c.run = $1;
+  from headrace.cursors c join headrace.subscriptions s on s.run = c.run
+ where c.run = $1 and ($2::text is null or s.declared = $2);
 
 -- name: upto_running
 -- Null unless the subscription runs, so that nothing is read; while booting the target is the line.
@@ -17,10 +18,11 @@ select c.position, c.boot_target, s.status, {{ordered_reading}} as guard
 
 -- name: batch_in_store
 -- Head of a route whose keys the server makes: s what may be routed, w the batch, v where the cursor goes. $4 is the
--- limit plus one: the one beyond tells that more is left.
+-- limit plus one: the one beyond tells that more is left. Nothing for another declaration than the one in charge ($11):
+-- it would pass over what only that one wants.
 s as materialized (
     select case s.status when 'active' then $3::bigint when 'booting' then least($3::bigint, $9::bigint) end as upto
-      from headrace.subscriptions s where s.run = $1),
+      from headrace.subscriptions s where s.run = $1 and ($11::text is null or s.declared = $11)),
 x as materialized (
     select e.position::bigint as position, e.type, ({{key}}) collate "C" as key,
            row_number() over (order by e.position rows unbounded preceding) as place
@@ -47,7 +49,7 @@ v as materialized (
 -- The same for keys that were made in Python: the pairs are given, and so is where the cursor goes.
 s as materialized (
     select case when s.status in ('booting', 'active') then $2::bigint end as upto
-      from headrace.subscriptions s where s.run = $1),
+      from headrace.subscriptions s where s.run = $1 and ($6::text is null or s.declared = $6)),
 w as materialized (
     select g.position, null::text as type, g.key collate "C" as key
       from unnest($3::bigint[], $4::text[]) g(position, key) where (select s.upto from s) is not null),

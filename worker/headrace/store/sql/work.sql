@@ -34,9 +34,11 @@ returning r.part, r.backlog, greatest(r.attempts, 0) as attempts, r.takeovers;
 -- name: load
 -- Exactly the inboxed events of a group, in one pass of index probes: partition by id, entries from the lowest
 -- position, event by position. Each `limit` keeps a probe from becoming a join, whatever the statistics say; the row
--- comparison does the same for the order of the inbox. Status is looked at here, after the claim has committed.
+-- comparison does the same for the order of the inbox. Status and the declaration in charge are looked at here, after the
+-- claim has committed and in the snapshot that reads the inbox.
 with g as materialized (
-    select s.name, s.status in ('booting', 'active') as running from headrace.subscriptions s where s.run = $1),
+    select s.name, s.status in ('booting', 'active') and ($6::text is null or s.declared = $6) as running
+      from headrace.subscriptions s where s.run = $1),
 p as materialized (
     select p.id, p.key, p.position, p.hold
       from unnest($2::bigint[]) u(part)
@@ -70,10 +72,11 @@ select g.name, g.running, h.held, f.part, f.key, f.reached, f.inboxed, f.found i
   left join f on f.total <= $5::bigint or f.place = 1;
 
 -- name: load_log_head
--- Where an unpartitioned run stands; its events are read by the next statement, from there.
+-- Where an unpartitioned run stands; its events are read by the next statement, from there, in the same snapshot: none
+-- that came after another declaration had taken charge.
 select s.name, s.status, k.boot_target, p.key, p.position, p.hold, {{ordered_reading}} as guard
   from headrace.subscriptions s join headrace.cursors k on k.run = s.run join headrace.partitions p on p.id = $2
- where s.run = $1;
+ where s.run = $1 and ($3::text is null or s.declared = $3);
 
 -- name: fence
 -- First statement of a work transaction: the lease row is there and stays; an idle owner is ended by the server.
