@@ -107,7 +107,7 @@ async def cost_of_a_load(database: Database, entries: int) -> tuple[int, int, in
         work = PostgresWork(pool, (await PostgresEvents.open(pool)).table, FixedIdentity(1))
         run = await connection.fetchval("select run from headrace.ready")
         parts = [row["part"] for row in await connection.fetch("select part from headrace.ready")]
-        load = await blocks_of(connection, work._load, run, parts, 100, 2_500, 32 * 1024 * 1024)
+        load = await blocks_of(connection, work._load, run, parts, 100, 2_500, 32 * 1024 * 1024, None)
     before = await blocks_so_far(database)
     async with opened(nothing, database) as scene:
         result = await scene.engine.run(limit=100)
