@@ -98,7 +98,18 @@ class Rig:
         """Send the router's second statement in a raw transaction, without any check of its answer."""
         query, reading = self.routing._route_query(subscription.run, by, wanted, 1000)
         row = await raw.fetchrow(
-            query, subscription.run, position, 10**9, 1001, None, None, None, reading.window, 0, 1000
+            query,
+            subscription.run,
+            position,
+            10**9,
+            1001,
+            None,
+            None,
+            None,
+            reading.window,
+            0,
+            1000,
+            None,
         )
         assert row is not None
         return row
