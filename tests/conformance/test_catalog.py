@@ -270,6 +270,20 @@ async def test_stopped_main_says_why_and_when(world: WorldMaker) -> None:
         assert seen[:7] == expected
 
 
+async def test_a_log_that_went_back_stays_the_reason(world: WorldMaker) -> None:
+    """No other error takes its place, for those are tried again by themselves; only a try of its own class ends it."""
+    async with world() as w:
+        orders = await w.subscribe()
+        await w.catalog.stop_main(orders.run, ErrorClass.KEY, "no key at 3", 1000.0)
+        await w.catalog.stop_main(orders.run, ErrorClass.LOG, "went back", 0.0)
+        await w.catalog.stop_main(orders.run, ErrorClass.KEY, "no key at 3", 1000.0)
+        (stopped,) = await w.catalog.find()
+        assert (stopped.error_class, stopped.reason, stopped.tries) == (ErrorClass.LOG, "went back", 3)
+        assert not await w.catalog.begin_retry(orders.run, ErrorClass.KEY, force=True)
+        assert await w.catalog.begin_retry(orders.run, ErrorClass.LOG, force=True)
+        assert (await w.catalog.find())[0].status is Status.ACTIVE
+
+
 @pytest.mark.parametrize("status", [Status.PAUSED, Status.DETACHED, Status.FINISHED])
 async def test_standing_main_is_not_stopped(world: WorldMaker, status: Status) -> None:
     """An error does not turn a pause into something that reactivates by itself."""

@@ -46,6 +46,24 @@ async def test_stored_position_is_the_highest_that_was_reached(world: WorldMaker
         assert await w.horizon.stored_position() == 3
 
 
+async def test_a_log_that_went_back_shows_a_lower_sequence_until_it_is_restored(world: WorldMaker) -> None:
+    """Both logs can go back and draw the same positions again; restored events are what they were, with their times."""
+    async with world() as w:
+        await w.append("s", "A", "B", "C")
+        before = (await w.reader.read()).events[2]
+        for to in (1, 0):
+            await w.go_back(to)
+            assert (await w.horizon.probe()).sequence == to
+            assert await w.reader.head() == to
+            await w.restore()
+        assert (await w.horizon.probe()).sequence == 3
+        again = (await w.reader.read()).events[2]
+        assert (again.position, again.type, again.appended_at) == (3, "C", before.appended_at)
+        await w.go_back(2)
+        assert (await w.append("s", "D")).last == 3
+        assert [event.type for event in (await w.reader.read()).events] == ["A", "B", "D"]
+
+
 async def test_check_finds_our_table_exact(world: WorldMaker) -> None:
     """Nothing keeps our own table from being read exactly."""
     async with world() as w:

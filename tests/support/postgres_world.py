@@ -43,6 +43,7 @@ from headrace.testing.memory import (
 )
 from headrace.testing.randomness import FixedIdentity
 from support.databases import Database as TestDatabase
+from support.rewinding import go_back, restore
 from support.waiting import until
 from support.worlds import World
 
@@ -132,6 +133,14 @@ class PostgresWorld(World):
         """Delete the row."""
         await self._admin.execute("delete from headrace.events where position = $1", position)
         self._deleted.add(Position(position))
+
+    async def go_back(self, to: int) -> None:
+        """Delete the rows and set the sequence."""
+        await go_back(self._admin, to)
+
+    async def restore(self) -> None:
+        """Insert the rows and set the sequence."""
+        await restore(self._admin)
 
     async def set_status(self, name: str, status: Status) -> None:
         """Update the row."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from headrace.domain.event import EVERYTHING, Appended, EventFilter
+from headrace.domain.event import EVERYTHING, Appended, Event, EventFilter
 from headrace.domain.ids import START, LeaseId, PartitionId, PartitionKey, Position
 from headrace.domain.subscription import Declaration, Kind, StartFrom, Status, Subscription
 from headrace.partitioning.keys import Partitioner, Stream, describe
@@ -100,6 +100,14 @@ class World(ABC):
     @abstractmethod
     async def delete_event(self, position: int) -> None:
         """Take an event out of the event table by hand."""
+
+    @abstractmethod
+    async def go_back(self, to: int) -> None:
+        """Make the log what it was at a position, as a restore of an older backup does."""
+
+    @abstractmethod
+    async def restore(self) -> None:
+        """Bring back what the log lost, as it was."""
 
     @abstractmethod
     async def set_status(self, name: str, status: Status) -> None:
@@ -327,6 +335,7 @@ class MemoryWorld(World):
         super().__init__()
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock, _respond)
+        self._lost: list[Event[Any]] = []
         self.events = self.reader = self.appender = MemoryEvents(self.store)
         self.routing = MemoryRouting(self.store)
         self.catalog = MemoryCatalog(self.store, FixedIdentity(1))
@@ -364,6 +373,14 @@ class MemoryWorld(World):
     async def delete_event(self, position: int) -> None:
         """Delete from the log."""
         self.store.log.delete(Position(position))
+
+    async def go_back(self, to: int) -> None:
+        """Tell the log."""
+        self._lost = self.store.log.go_back(Position(to))
+
+    async def restore(self) -> None:
+        """Tell the log."""
+        self.store.log.restore(self._lost)
 
     async def set_status(self, name: str, status: Status) -> None:
         """Write a status with its epoch."""

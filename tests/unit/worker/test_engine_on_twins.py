@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from headrace import App, Connection, Event, PartitionKey, Stream, on, projector, reactor
-from headrace.domain.engine_events import KeyFailed
-from headrace.domain.ids import Address
+from headrace.domain.engine_events import KeyFailed, MainStopped
+from headrace.domain.ids import Address, Position
+from headrace.domain.subscription import ErrorClass, Status, Subscription
 from headrace.engine.engine import Engine
 from headrace.engine.horizon import HorizonService
 from headrace.engine.leases import LeaseBook
-from headrace.engine.tracked import Ports, Shared
+from headrace.engine.pacing import Pace
+from headrace.engine.rewound import LOOK_SECONDS, Rewound
+from headrace.engine.tracked import Ports, Shared, Tracked
 from headrace.engine.tuning import Tuning
+from headrace.ports.subscribers import BoundSubscriber
 from headrace.ports.work import FailureState
 from headrace.testing.appending import MemoryEvents
 from headrace.testing.catalog import MemoryCatalog
@@ -89,8 +93,8 @@ class Bench:
             randomness=SeededRandomness(),
             observer=self.observer,
         )
-        horizon = HorizonService(MemoryHorizonSource(self.store), self.clock, self.observer)
-        shared = Shared(Tuning("shop"), ports, LeaseBook(self.clock.monotonic))
+        horizon = self.horizon = HorizonService(MemoryHorizonSource(self.store), self.clock, self.observer)
+        shared = self.shared = Shared(Tuning("shop"), ports, LeaseBook(self.clock.monotonic))
         app = App(*subscribers, name="shop")
         self.threads = ThreadPoolExecutor(max_workers=1)
         self.engine = Engine(app.subscribers, shared, horizon, self.threads)
@@ -101,6 +105,15 @@ class Bench:
         ran = await self.engine.run()
         assert broken_invariants(self.store) == []
         return booted.processed + ran.processed
+
+    def stored(self, name: str) -> Subscription:
+        """Return the stored row of a subscription."""
+        return self.store.subscriptions[name].stored
+
+    def rewound(self, subscriber: BoundSubscriber) -> Rewound:
+        """Return the watch over the log of one subscription, as a router that starts now has it."""
+        tracked = Tracked(subscriber, self.stored(subscriber.name), Pace(1, 1, 1, 1), 1.0, 1)
+        return Rewound(self.shared, tracked, self.horizon)
 
     def written(self, key: str) -> Sequence[int]:
         """Return the positions that were written and committed for one key, in order."""
@@ -150,3 +163,81 @@ async def test_poisoned_key_is_tried_again_and_parked_in_no_time() -> None:
         await bench.run()
         assert bench.written("bad") == [1, 2]
         assert bench.store.failures == {}
+
+
+async def test_a_log_that_went_back_stops_its_mains_until_it_is_restored() -> None:
+    """What is appended below a stored position would never be handled: the main says so and stands still, also when
+    other events have filled the log again; with its own events back, it goes on and handles each once.
+    """
+    bench = Bench(Orders(), Log())
+    with bench.threads:
+        await bench.events.append(stream_of("a", *["Placed"] * 5))
+        await bench.engine.setup()
+        assert await bench.run() == 10
+        lost = bench.store.log.go_back(Position(2))
+        await bench.clock.advance(1)
+        await bench.events.append(stream_of("b", "Placed"))
+        assert await bench.run() == 0
+        for name in ("orders", "log"):
+            stored = bench.stored(name)
+            assert (stored.status, stored.error_class) == (Status.ERROR, ErrorClass.LOG)
+            assert "stored position 5 and the sequence stands at 3" in str(stored.reason)
+            assert len(bench.observer.of(MainStopped, name)) == 1
+
+        await bench.clock.advance(1)
+        await bench.events.append(stream_of("c", *["Placed"] * 4))
+        await bench.engine.setup()
+        assert await bench.run() == 0
+        assert bench.stored("log").status is Status.ERROR
+
+        bench.store.log.go_back(Position(2))
+        bench.store.log.restore(lost)
+        await bench.engine.setup()
+        await bench.events.append(stream_of("d", "Placed"))
+        assert await bench.run() == 2
+        assert (bench.written("a"), bench.written("log")) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6])
+        assert (bench.written("b"), bench.written("c"), bench.written("d")) == ([], [], [6])
+
+
+async def test_a_position_that_another_process_stored_by_a_newer_line_is_no_log_that_went_back() -> None:
+    """A stored position may be above an old look at the sequence: a look that began after it was read decides."""
+    bench = Bench(Orders(), Log())
+    with bench.threads:
+        await bench.events.append(stream_of("a", "Placed"))
+        await bench.engine.setup()
+        await bench.run()
+        old = await bench.horizon.refresh()
+        await bench.events.append(stream_of("a", "Placed", "Placed"))
+        await bench.run()
+        for bound in bench.engine.select():
+            assert not await bench.rewound(bound).stops(old)
+            assert bench.stored(bound.name).status is Status.ACTIVE
+            bench.store.log.go_back(Position(1))
+            assert await bench.rewound(bound).stops(old)
+            assert bench.stored(bound.name).status is Status.ERROR
+            bench.store.log.sequence = Position(3)
+
+
+async def test_a_line_is_judged_once_for_each_start() -> None:
+    """One statement for each start of the line, none for each look; and a main in error is looked at now and then."""
+    bench = Bench(Orders())
+    with bench.threads:
+        await bench.events.append(stream_of("a", "Placed", "Placed"))
+        await bench.engine.setup()
+        await bench.run()
+        (bound,) = bench.engine.select()
+        watch = bench.rewound(bound)
+        assert not await watch.stops(await bench.horizon.refresh())
+        await bench.clock.advance(1)
+        lost = bench.store.log.go_back(Position(0))
+        horizon = await bench.horizon.refresh()
+        assert await watch.stops(horizon)
+        assert not await watch.stops(horizon)
+        await bench.clock.advance(LOOK_SECONDS)
+        assert not await watch.look_again()
+        bench.store.log.restore(lost)
+        assert not await watch.look_again()
+        await bench.clock.advance(LOOK_SECONDS)
+        assert await watch.look_again()
+        assert bench.stored("orders").status is Status.ACTIVE
+        assert not await watch.look_again()

@@ -236,7 +236,7 @@ async def test_waiting_hears_of_a_look_by_a_reader_at_work() -> None:
     """While one subscription routes its backlog, the line that it finds wakes the others."""
     stage = Stage()
     await stage.service.start()
-    waiter = asyncio.create_task(stage.service.wait_advanced(Position(4), timeout=60))
+    waiter = asyncio.create_task(stage.service.wait_advanced(Position(4), timeout=60, starts=1))
     with stage.service.reading():
         await stage.clock.advance(1)
         stage.source.sequence = 5
@@ -251,7 +251,7 @@ async def test_waiting_ends_when_the_line_has_passed() -> None:
     """A waiter returns at the first look that shows the line beyond its position."""
     stage = Stage()
     await stage.service.start()
-    waiter = asyncio.create_task(stage.service.wait_advanced(Position(4), timeout=60))
+    waiter = asyncio.create_task(stage.service.wait_advanced(Position(4), timeout=60, starts=1))
     await stage.clock.advance(1)
     assert not waiter.done()
     stage.source.sequence = 5
@@ -262,18 +262,33 @@ async def test_waiting_ends_when_the_line_has_passed() -> None:
 async def test_waiting_ends_at_its_time_out() -> None:
     """A waiter in vain gets the newest horizon after its time."""
     stage = Stage()
-    waiter = asyncio.create_task(stage.service.wait_advanced(Position(4), timeout=2))
+    waiter = asyncio.create_task(stage.service.wait_advanced(Position(4), timeout=2, starts=1))
     await stage.clock.advance(1.9)
     assert not waiter.done()
     await stage.clock.advance(0.2)
     assert (await waiter).line == 0
 
 
+async def test_waiting_ends_when_the_sequence_went_back() -> None:
+    """Whoever waits for a higher line hears at once that the line was begun anew, and so does who asks too late."""
+    stage = Stage()
+    stage.source.sequence = 4
+    await stage.service.start()
+    waiter = asyncio.create_task(stage.service.wait_advanced(Position(4), timeout=60, starts=1))
+    await stage.clock.advance(1)
+    assert not waiter.done()
+    stage.source.sequence = 3
+    await stage.clock.advance(0.3)
+    assert ((await waiter).line, (await waiter).starts) == (3, 2)
+    late = await stage.service.wait_advanced(Position(4), timeout=60, starts=1)
+    assert late.starts == 2
+
+
 async def test_many_waiters_share_their_looks() -> None:
     """A hundred idle subscriptions cost as many looks as one."""
     stage = Stage()
     await stage.service.start()
-    waiters = [asyncio.create_task(stage.service.wait_advanced(START, timeout=10)) for _ in range(100)]
+    waiters = [asyncio.create_task(stage.service.wait_advanced(START, timeout=10, starts=1)) for _ in range(100)]
     await stage.clock.advance(11)
     await asyncio.gather(*waiters)
     assert stage.source.looks <= 10 / 0.25 + 20

@@ -115,6 +115,17 @@ def test_sequence_that_went_back_starts_anew() -> None:
     assert tracker.observe(probe(105, ANN), Position(90), 5.0).line == 90
 
 
+def test_every_start_of_the_line_is_counted() -> None:
+    """First look, another server run, a lower sequence, forgetting: only there can the sequence have been lower."""
+    tracker = HorizonTracker()
+    assert observe(tracker, probe(100), probe(100, ANN), probe(110)).starts == 1
+    assert tracker.extend(Position(110)).starts == 1
+    assert tracker.observe(probe(109), START, 3.0).starts == 2
+    assert tracker.observe(probe(120, server="second"), START, 4.0).starts == 3
+    tracker.forget()
+    assert tracker.observe(probe(120, server="second"), START, 5.0).starts == 4
+
+
 def test_holder_is_named_from_the_second_look_on() -> None:
     """Other processes' looks at the sequence take the same lock for an instant: nobody is named for that."""
     tracker = HorizonTracker()

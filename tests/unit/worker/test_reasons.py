@@ -76,6 +76,11 @@ def test_nothing_in_the_way() -> None:
             None,
             ["database or target is gone: refused; tried again now"],
         ),
+        (
+            {"status": Status.ERROR, "error_class": ErrorClass.LOG, "status_reason": "the log went back to 7"},
+            None,
+            ["it stands still, the log went back to 7"],
+        ),
         ({"held": 3}, "pid 7 (import) since noon", ["3 events wait for an open append: pid 7 (import) since noon"]),
         ({}, "pid 7", ["what comes next waits for an open append: pid 7"]),
         ({"held": 1}, None, ["1 event waits for an open append"]),
@@ -117,10 +122,11 @@ def test_hostile_text_is_made_safe() -> None:
         ({"inboxed": 3, "oldest_seconds": 2.13}, "lag 2.1 s"),
         ({"waiting": 3}, "waiting"),
         ({"unrouted": 3, "oldest_seconds": 7200.0}, "lag 2.0 h"),
+        ({"status": Status.ERROR, "error_class": ErrorClass.LOG}, "log went back"),
     ],
 )
 def test_caught_up_held_and_behind_are_told_apart(changes: dict[str, Any], word: str) -> None:
-    """The three states of a reader are three words."""
+    """The three states of a reader are three words; one whose log went back is in none of them."""
     assert standing_word(replace(IDLE, **changes)) == word
 
 

@@ -33,7 +33,9 @@ def reasons_of(standing: Standing, holder: str | None, now: datetime) -> list[st
 
 
 def standing_word(standing: Standing) -> str:
-    """Return caught up, held, or how far behind it is."""
+    """Return caught up, held, or how far behind it is; of a log that went back nothing of that can be said."""
+    if standing.error_class is ErrorClass.LOG:
+        return "log went back"
     if standing.backlog == 0 and standing.waiting == 0:
         return "held" if standing.held else "caught up"
     return f"lag {duration(standing.oldest_seconds)}" if standing.oldest_seconds is not None else "waiting"
@@ -42,6 +44,8 @@ def standing_word(standing: Standing) -> str:
 def _of_status(standing: Standing, now: datetime) -> list[str]:
     reason = shown(standing.status_reason or "unknown", 1000)
     if standing.status is Status.ERROR:
+        if standing.error_class is ErrorClass.LOG:
+            return [f"it stands still, {reason}"]
         why = {ErrorClass.KEY: "an event has no usable key", ErrorClass.SETUP: "its set-up failed"}
         what = why.get(standing.error_class, "its database or target is gone") if standing.error_class else "it failed"
         return [f"it stands still, {what}: {reason}; tried again {_when(standing.retry_at, now)}"]

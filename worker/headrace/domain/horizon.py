@@ -54,7 +54,8 @@ class Horizon:
     ``line``: nothing can still appear at or below it. ``head``: the value of the sequence; a stored
     position above it means that the store went back. ``held_by`` is the holder that keeps the line
     below the head, once two probes have seen it; ``held_since`` is when the first one did, on the
-    clock of whoever hands the time in.
+    clock of whoever hands the time in. ``starts`` counts the starts up to this probe: when it has
+    changed, the sequence may have been lower meanwhile than before.
     """
 
     line: Position
@@ -62,6 +63,7 @@ class Horizon:
     held_by: Holder | None = None
     held_since: float | None = None
     problems: tuple[str, ...] = ()
+    starts: int = 0
 
     @property
     def is_held(self) -> bool:
@@ -92,6 +94,7 @@ class HorizonTracker:
     _floors: dict[Holder, _Floor] = field(default_factory=dict)
     _previous: HorizonProbe | None = None
     _line: Position = START
+    _starts: int = 0
 
     def forget(self) -> None:
         """Drop everything: the connection was lost, so the server may have crashed meanwhile."""
@@ -113,6 +116,7 @@ class HorizonTracker:
         """
         if self.starts_with(probe):
             self.forget()
+            self._starts += 1
         known = self._floors
         self._floors = {}
         for holder in probe.holders:
@@ -175,4 +179,4 @@ class HorizonTracker:
             ]
             if holding:
                 held_since, _, held_by = min(holding, key=lambda item: item[:2])
-        return Horizon(self._line, probe.sequence, held_by, held_since, probe.problems)
+        return Horizon(self._line, probe.sequence, held_by, held_since, probe.problems, self._starts)

@@ -67,9 +67,10 @@ Start = StartFrom | Position
 
 
 class ErrorClass(StrEnum):
-    """Why a main stands in error: an event without a key, or the store or target gone."""
+    """Why a main stands in error: an event without a key, a log that went back, or the store or target gone."""
 
     KEY = "key"
+    LOG = "log"
     SETUP = "setup"
     SYSTEMIC = "systemic"
 
@@ -129,8 +130,13 @@ class Subscription:
         return replace(self._moved(Status.ACTIVE, {Status.NEW, Status.BOOTING}), tries=0)
 
     def stopped_by(self, error_class: ErrorClass, reason: str) -> "Subscription":
-        """Move to error, keeping where to return; a second error of a standing main only counts a try."""
+        """Move to error, keeping where to return; a second error of a standing main only counts a try.
+
+        A log that went back stays the reason until that is looked at: every other cause is tried again by itself.
+        """
         if self.status is Status.ERROR:
+            if self.error_class is ErrorClass.LOG and error_class is not ErrorClass.LOG:
+                return replace(self, tries=self.tries + 1)
             return replace(self, error_class=error_class, reason=reason, tries=self.tries + 1)
         moved = self._moved(Status.ERROR, {Status.NEW, Status.BOOTING, Status.ACTIVE})
         return replace(moved, prev_status=self.status, error_class=error_class, reason=reason, tries=self.tries + 1)

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.domain.errors import NotFinished, NotFound
+from headrace.domain.horizon import Horizon
 from headrace.domain.ids import PartitionKey, Position
-from headrace.domain.subscription import Status
+from headrace.domain.subscription import ErrorClass, Status
 from headrace.engine.horizon import HorizonService
 from headrace.engine.tracked import STANDS_BACK, Ports, Tracked
 
@@ -25,7 +26,7 @@ class Arrival:
     blocked: tuple[str, ...]
 
 
-async def look(ports: Ports, tracked: Sequence[Tracked], line: Position) -> Arrival:
+async def look(ports: Ports, tracked: Sequence[Tracked], horizon: Horizon) -> Arrival:
     """Look at all subscriptions once, two statements each."""
     pending, free, leased, blocked = False, False, False, []
     for one in tracked:
@@ -38,9 +39,11 @@ async def look(ports: Ports, tracked: Sequence[Tracked], line: Position) -> Arri
         if not one.stored.status.is_running:
             blocked.append(f"{one.name} is {one.stored.status}")
             continue
-        caught = await ports.catalog.caught_up(one.run, line)
+        caught = await ports.catalog.caught_up(one.run, horizon.line)
         # Booting ends by itself as soon as all is handled or parked: not to be left half way.
         pending = pending or one.stored.status is Status.BOOTING
+        # Stored beyond what this look knows: the next look knows it, too, or the router stops for a log that went back.
+        pending = pending or caught.position > horizon.head
         # The one key of an unpartitioned subscription that is parked leaves the rest of the log where it is.
         moves = caught.behind and (one.partitioned or caught.parked is None)
         pending = pending or moves or caught.due or caught.leased or caught.backing_off
@@ -78,11 +81,22 @@ async def wait_for(
         caught = await ports.catalog.caught_up(found[0].run, target, partition)
         arrived = not caught.behind and (caught.low is None or caught.low > target)
         # A position beyond the last event has not been reached before something is there.
-        if arrived and (caught.position >= target or (await horizon.refresh()).line >= target):
+        if arrived and await _is_there(ports, horizon, name, caught.position, target):
             return
         if given_up_at is not None and ports.clock.monotonic() >= given_up_at:
             where = f"handled up to {caught.handled}, routed up to {caught.position}"
             if caught.parked is not None:
                 where += f"; key {str(caught.parked_key)!r} is parked or held at {caught.parked}"
+            if arrived and caught.position >= target:
+                where += "; its event table went back: see headrace status"
             raise NotFinished(f"{name} has not reached position {target} in {timeout:g} s: {where}")
         await ports.clock.sleep(POLL_SECONDS)
+
+
+async def _is_there(ports: Ports, service: HorizonService, name: str, position: Position, target: Position) -> bool:
+    """Tell whether the log reaches as far as what counts as handled, and that as far as the target."""
+    horizon = await service.refresh()
+    if position > horizon.head or (position < target and horizon.line < target):
+        return False
+    found = await ports.catalog.find([name])
+    return not any(stored.error_class is ErrorClass.LOG for stored in found)

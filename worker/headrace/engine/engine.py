@@ -206,7 +206,7 @@ class Engine:
         while True:
             try:
                 horizon = await self._horizon.refresh()
-                arrival = await look(self._shared.ports, tracked, horizon.line)
+                arrival = await look(self._shared.ports, tracked, horizon)
                 if not arrival.pending and not horizon.is_held:
                     return arrival
             except (Unavailable, TransactionAborted) as error:
@@ -255,8 +255,7 @@ class Engine:
                     await router.finish_boot()
                 if tally.mark == before:
                     break
-            line = (await self._horizon.refresh()).line
-            arrival = await look(self._shared.ports, tracked, line)
+            arrival = await look(self._shared.ports, tracked, await self._horizon.refresh())
         finally:
             self._listening.remove(tally)
         back = [standing_back(t.name) for t in tracked if not t.in_charge]

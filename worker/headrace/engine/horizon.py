@@ -122,14 +122,18 @@ class HorizonService:
         finally:
             self._readers -= 1
 
-    async def wait_advanced(self, beyond: Position, timeout: float) -> Horizon:
+    async def wait_advanced(self, beyond: Position, timeout: float, starts: int) -> Horizon:
         """Return as soon as the line is above ``beyond``, or after ``timeout`` seconds; the newest horizon.
 
-        Raises what ``refresh`` does.
+        At once when the line was begun anew since the caller's count of ``starts``. Raises what ``refresh`` does.
         """
         deadline = self._clock.monotonic() + timeout
         horizon = self._latest or await self.refresh()
-        while horizon.line <= beyond and (left := deadline - self._clock.monotonic()) > LEAST_PAUSE:
+        while (
+            horizon.line <= beyond
+            and horizon.starts == starts
+            and (left := deadline - self._clock.monotonic()) > LEAST_PAUSE
+        ):
             # Not longer than this, because a reader's look may have found more meanwhile.
             await self._clock.sleep(min(self._due_in(), left, self._pace.slowest))
             # Whoever woke first has looked for all; the others find a fresh one.

@@ -16,6 +16,7 @@ from headrace.engine.calling import Caller
 from headrace.engine.horizon import HorizonService
 from headrace.engine.pacing import Pace
 from headrace.engine.results import RunError
+from headrace.engine.rewound import Rewound
 from headrace.engine.tracked import STANDS_BACK, Shared, Tracked
 from headrace.failures.text import text_of
 from headrace.ports.subscribers import BoundSubscriber, HandlerValues
@@ -89,8 +90,9 @@ class Lifecycle:
         return errors
 
     async def retry_now(self, tracked: Sequence[Tracked]) -> None:
-        """Try what stands in error for want of a key or a set-up: once at every start."""
+        """Try what stands in error for want of a key or a set-up, and look whether a log is back; at every start."""
         for one in tracked:
+            await Rewound(self._shared, one, self._horizon).recover()
             if one.stored.status is Status.ERROR and one.stored.error_class in {ErrorClass.KEY, ErrorClass.SETUP}:
                 await self._catalog.begin_retry(one.run, one.stored.error_class, force=True)
                 await self._refresh(one)

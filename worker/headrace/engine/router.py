@@ -14,6 +14,7 @@ from headrace.domain.event import Event
 from headrace.domain.ids import Position
 from headrace.domain.subscription import ErrorClass, Status
 from headrace.engine.horizon import HorizonService
+from headrace.engine.rewound import Rewound
 from headrace.engine.tracked import Shared, Tracked
 from headrace.engine.wake import Wake
 from headrace.partitioning.keys import Partitioner, key_of, spec_of
@@ -42,6 +43,7 @@ class Router:
         self._wake = wake
         self._routing = shared.ports.routing
         self._clock = shared.ports.clock
+        self._rewound = Rewound(shared, tracked, horizon)
         self._complete_at: Position | None = None
         self._tries = 0
         self._swept_at = self._clock.monotonic()
@@ -59,7 +61,9 @@ class Router:
         done = self._complete_at
         if done is not None:
             await self._look_after()
-            if (await self._horizon.wait_advanced(done, self._shared.options.poll_max)).line == done:
+            seen = self._rewound.starts
+            horizon = await self._horizon.wait_advanced(done, self._shared.options.poll_max, seen)
+            if horizon.line == done and horizon.starts == seen:
                 return
         with self._horizon.reading():
             result = await self.step(self._shared.options.route_batch)
@@ -75,6 +79,9 @@ class Router:
     async def step(self, limit: int) -> RouteResult | None:
         """Route one batch; None when all up to the line is routed, or there is only somebody to wake."""
         horizon = await self._horizon.refresh()
+        if await self._rewound.stops(horizon):
+            self._complete_at = None
+            return RouteResult(RouteOutcome.STANDING)
         line = horizon.line
         if line == self._complete_at:
             return None
@@ -155,9 +162,8 @@ class Router:
         """Do what is rarely due: finish booting, try a standing main again, remove idle partitions."""
         if self._tracked.stored.status is Status.BOOTING:
             await self._activate()
-        elif self._complete_at is None and await self._shared.ports.catalog.begin_retry(
-            self._tracked.run, ErrorClass.KEY
-        ):
+        elif await self._retries():
+            self._complete_at = None
             self._notice(StatusChanged(self._tracked.name, "retrying"))
         idle = self._tracked.bound.remove_idle_after
         if idle is not None and self._clock.monotonic() - self._swept_at >= min(SWEEP_SECONDS, idle):
@@ -165,6 +171,12 @@ class Router:
             removed = await self._routing.sweep(self._tracked.run, idle, self._shared.options.sweep_slice)
             if removed > 0:
                 self._notice(IdleRemoved(self._tracked.name, removed))
+
+    async def _retries(self) -> bool:
+        if await self._rewound.look_again():
+            return True
+        catalog = self._shared.ports.catalog
+        return self._complete_at is None and await catalog.begin_retry(self._tracked.run, ErrorClass.KEY)
 
     async def finish_boot(self) -> None:
         """Move a booting subscription to active when it has arrived."""

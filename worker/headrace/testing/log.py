@@ -68,6 +68,19 @@ class EventLog:
         if gone.event_id is not None:
             self._ids.discard(gone.event_id)
 
+    def go_back(self, to: Position) -> list[Event[Any]]:
+        """Make the log what it was at a position, as a restore of an older backup does; return what is lost."""
+        lost = list(self.after(to))
+        for event in lost:
+            self.delete(event.position)
+        self.sequence = to
+        return lost
+
+    def restore(self, lost: Sequence[Event[Any]]) -> None:
+        """Bring lost events back, and the sequence to the last of them."""
+        self.insert(lost)
+        self.sequence = max([self.sequence, *(event.position for event in lost)])
+
     def get(self, position: Position) -> Event[Any] | None:
         """Return the event at a position, None when there is none."""
         return self._events.get(position)
