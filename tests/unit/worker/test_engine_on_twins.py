@@ -7,6 +7,7 @@ from headrace import App, Connection, Event, PartitionKey, Stream, on, projector
 from headrace.domain.engine_events import KeyFailed, MainStopped
 from headrace.domain.ids import Address, Position
 from headrace.domain.subscription import ErrorClass, Status, Subscription
+from headrace.engine.arrival import look
 from headrace.engine.engine import Engine
 from headrace.engine.horizon import HorizonService
 from headrace.engine.leases import LeaseBook
@@ -112,8 +113,12 @@ class Bench:
 
     def rewound(self, subscriber: BoundSubscriber) -> Rewound:
         """Return the watch over the log of one subscription, as a router that starts now has it."""
-        tracked = Tracked(subscriber, self.stored(subscriber.name), Pace(1, 1, 1, 1), 1.0, 1)
-        return Rewound(self.shared, tracked, self.horizon)
+        return Rewound(self.shared, self.tracked(subscriber), self.horizon)
+
+    def tracked(self, subscriber: BoundSubscriber) -> Tracked:
+        """Return a subscription as an engine that starts now sees it."""
+        stored = self.stored(subscriber.name)
+        return Tracked(subscriber, stored, Pace(1, 1, 1, 1), 1.0, 1, stored.declared)
 
     def written(self, key: str) -> Sequence[int]:
         """Return the positions that were written and committed for one key, in order."""
@@ -231,7 +236,9 @@ async def test_a_line_is_judged_once_for_each_start() -> None:
         await bench.clock.advance(1)
         lost = bench.store.log.go_back(Position(0))
         horizon = await bench.horizon.refresh()
+        assert (await look(bench.shared.ports, [bench.tracked(bound)], horizon)).pending, "not caught up before the stop"
         assert await watch.stops(horizon)
+        assert not (await look(bench.shared.ports, [bench.tracked(bound)], horizon)).pending
         assert not await watch.stops(horizon)
         await bench.clock.advance(LOOK_SECONDS)
         assert not await watch.look_again()
