@@ -236,7 +236,7 @@ async def test_a_line_is_judged_once_for_each_start() -> None:
         await bench.clock.advance(1)
         lost = bench.store.log.go_back(Position(0))
         horizon = await bench.horizon.refresh()
-        assert (await look(bench.shared.ports, [bench.tracked(bound)], horizon)).pending, "not caught up before the stop"
+        assert (await look(bench.shared.ports, [bench.tracked(bound)], horizon)).pending
         assert await watch.stops(horizon)
         assert not (await look(bench.shared.ports, [bench.tracked(bound)], horizon)).pending
         assert not await watch.stops(horizon)
