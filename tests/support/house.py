@@ -200,7 +200,7 @@ def busy_inits(root: Path) -> list[str]:
     for path, tree in _trees(root, *PRODUCT):
         if path.name != "__init__.py":
             continue
-        for node in tree.body:
+        for node in _top_statements(tree):
             is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             # Exports may be looked up lazily.
             is_hook = isinstance(node, ast.FunctionDef) and node.name in ("__getattr__", "__dir__")
@@ -208,6 +208,16 @@ def busy_inits(root: Path) -> list[str]:
             if calls or not (is_docstring or is_hook or isinstance(node, harmless)):
                 found.append(f"{path.relative_to(root)}:{node.lineno}: work on import, move it into a module")
     return found
+
+
+def _top_statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield what a module does on import; of a choice between checkers and the interpreter, both sides."""
+    for node in tree.body:
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                yield from (*node.body, *node.orelse)
+            case _:
+                yield node
 
 
 def undocumented_tests(root: Path) -> list[str]:
