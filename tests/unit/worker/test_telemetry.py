@@ -25,7 +25,8 @@ from headrace.domain.engine_events import (
 from headrace.domain.ids import LeaseId, PartitionKey, Position, Run
 from headrace.telemetry import logs
 from headrace.telemetry.fanout import Fanout
-from headrace.telemetry.logs import LINES_PER_WINDOW, WINDOW_SECONDS, LogObserver, configure_logging
+from headrace.telemetry.lines import LINES_PER_WINDOW, WINDOW_SECONDS, LogObserver
+from headrace.telemetry.logs import configure_logging
 from headrace.telemetry.metrics import SAMPLE_LIFE_SECONDS, Metrics, Sample
 from headrace.telemetry.redaction import redacted, shown_key
 

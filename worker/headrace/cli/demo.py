@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from headrace.cli.execution import ExitCode, run
+from headrace.cli.ending import ExitCode
+from headrace.cli.execution import run
 from headrace.cli.options import OutputOption
-from headrace.cli.output import OutputForm, count, duration, print_json, print_rows, say
+from headrace.cli.output import Cell, OutputForm, coloured, count, duration, print_json, print_rows, say
 from headrace.runtime.demo.scene import Script, Stage, stage
 from headrace.runtime.demo.verdict import Verdict
 from headrace.runtime.importing import Imported
@@ -81,10 +81,10 @@ def _ticker(tell: Callable[[str], None]) -> Callable[[], None]:
     return tick
 
 
-def _table(verdicts: list[Verdict]) -> list[list[str | Text]]:
-    rows: list[list[str | Text]] = [["", "read model", "shape", "rows", "events handled", "by SQL", "differences"]]
+def _table(verdicts: list[Verdict]) -> list[list[Cell]]:
+    rows: list[list[Cell]] = [["", "read model", "shape", "rows", "events handled", "by SQL", "differences"]]
     for verdict in verdicts:
-        mark = Text("✓", "green") if verdict.right else Text("✗", "bold red")
+        mark = coloured("✓", "green") if verdict.right else coloured("✗", "bold red")
         figures = [f"{number:,}" for number in (verdict.rows, verdict.events, verdict.wanted, verdict.differences)]
         rows.append([mark, verdict.name, verdict.shape, *figures, verdict.note])
     return rows

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
-from headrace.cli.execution import ExitCode, run
+from headrace.cli.ending import ExitCode
+from headrace.cli.execution import run
 from headrace.cli.options import DsnOption, KeyOption, OutputOption, SchemaOption, settings_with
-from headrace.cli.output import OutputForm, console, count, duration, print_json, print_rows, say, shown
+from headrace.cli.output import Cell, OutputForm, coloured, console, count, duration, print_json, print_rows, say, shown
 from headrace.domain.errors import BadInput, NotFound
 from headrace.domain.ids import Address, Position
 from headrace.ports.failures import Failure
@@ -25,6 +25,7 @@ failures_app = typer.Typer(
     name="failures",
     help="Keys that fail: list, look, try again, or skip an event.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
 )
 
@@ -146,7 +147,7 @@ async def _show(settings: Settings, address: Address, output: OutputForm) -> Exi
         "waiting": count(failure.waiting, "event"),
         "error": shown(failure.error_type),
     }
-    print_rows([[Text(name, "dim"), value] for name, value in facts.items()])
+    print_rows([[coloured(name, "dim"), value] for name, value in facts.items()])
     console().print(shown(failure.error, 100_000), markup=False, emoji=False)
     return ExitCode.DONE
 
@@ -154,7 +155,7 @@ async def _show(settings: Settings, address: Address, output: OutputForm) -> Exi
 async def _resume(settings: Settings, chosen: Sequence[Address], why: str, output: OutputForm) -> ExitCode:
     resumed = leased = 0
     async with open_operations(settings) as operations:
-        found = {one.name for one in await operations.ports.catalog.find([address.name for address in chosen])}
+        found = {one.name for one in await operations.catalog.find([address.name for address in chosen])}
         unknown = next((address.name for address in chosen if address.name not in found), None)
         if unknown is not None:
             raise NotFound(f"there is no subscription {unknown!r}; see headrace status")
@@ -202,11 +203,11 @@ def failure_json(failure: Failure) -> dict[str, Any]:
     }
 
 
-def _row(failure: Failure) -> list[str | Text]:
+def _row(failure: Failure) -> list[Cell]:
     first_line = failure.error.strip().partition("\n")[0]
     return [
         f"{failure.subscription}#{shown_key(failure.key)}",
-        Text(str(failure.state), COLOURS.get(failure.state, "")),
+        coloured(str(failure.state), COLOURS.get(failure.state, "")),
         f"at {failure.position}",
         shown(failure.event_type or "?", 40),
         count(failure.attempts, "attempt"),

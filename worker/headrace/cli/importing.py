@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from headrace.cli.execution import ExitCode, Stopped, run
+from headrace.cli.ending import ExitCode
+from headrace.cli.execution import Stopped, run
 from headrace.cli.options import DsnOption, OutputOption, SchemaOption, settings_with
 from headrace.cli.output import OutputForm, console, count, duration, print_json, say
 from headrace.domain.errors import BadInput, HeadraceError
@@ -22,6 +22,9 @@ from headrace.settings import Settings
 from headrace.store.events import PostgresEvents
 from headrace.store.migrate import require_schema
 from headrace.store.pool import Database
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 STDIN = "-"
 Show = Callable[[Imported], None]
@@ -127,6 +130,9 @@ def _progress(source: Source) -> Iterator[Show]:
     if not out.is_terminal:
         yield lambda _: None
         return
+    # Nobody looks at a bar in a pipe, so it is loaded for a terminal only.
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -138,7 +144,7 @@ def _progress(source: Source) -> Iterator[Show]:
         yield _shower(progress, task, source)
 
 
-def _shower(progress: Progress, task: TaskID, source: Source) -> Show:
+def _shower(progress: "Progress", task: "TaskID", source: Source) -> Show:
     started = time.monotonic()
 
     def show(done: Imported) -> None:

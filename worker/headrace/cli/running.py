@@ -1,39 +1,38 @@
-"""`headrace setup / boot / run / worker / wait`: the verbs of the engine, each until it is done."""
+"""`headrace setup / boot / run / worker`: the verbs of the engine, each until it is done."""
 
 import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.execution import ExitCode, run
+from headrace.cli.ending import ExitCode
+from headrace.cli.execution import run
 from headrace.cli.options import (
     AppOption,
     DsnOption,
     GroupOption,
-    KeyOption,
     LimitOption,
     OutputOption,
     SchemaOption,
     TimeoutOption,
     settings_with,
 )
-from headrace.cli.output import OutputForm, complain, count, duration, print_json, say, shown
+from headrace.cli.output import OutputForm, complain, count, print_json, say, shown
 from headrace.domain.errors import UsageError
 from headrace.domain.ids import Address
 from headrace.engine.engine import Engine
 from headrace.engine.results import RunResult
 from headrace.runtime.app import App
 from headrace.runtime.compose import open_engine
-from headrace.runtime.operations import open_operations
 from headrace.runtime.worker import Order, engine_options, run_worker
 from headrace.settings import Settings
 from headrace.subscribers.loader import load_app
 from headrace.telemetry.fanout import Fanout
-from headrace.telemetry.logs import LogObserver, configure_logging
+from headrace.telemetry.lines import LogObserver
+from headrace.telemetry.logs import configure_logging
 
 MOST_ERRORS_SHOWN = 20
 TRACE = "\n\nTraceback"
@@ -152,22 +151,6 @@ def worker_command(
     raise typer.Exit(_report("caught up", result, output))
 
 
-def wait_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A subscription, or NAME#KEY for one partition of it.")],
-    position: Annotated[
-        int | None, typer.Option("--position", min=0, help="Up to here; default: all that is in the log now.")
-    ] = None,
-    key: KeyOption = None,
-    timeout: TimeoutOption = None,
-    dsn: DsnOption = None,
-    schema: SchemaOption = None,
-    output: OutputOption = OutputForm.TEXT,
-) -> None:
-    """Wait until a subscription has handled everything up to a position."""
-    settings = settings_with(dsn=dsn, schema_name=schema)
-    raise typer.Exit(run(_wait(settings, Address.parse(name, key), position, timeout, output)))
-
-
 def app_and_names(names: list[str] | None, app: str | None) -> tuple[Settings, list[str] | None]:
     """Return settings with the application named, and the names that are left.
 
@@ -208,24 +191,6 @@ async def _do(task: Task, what: str, verb: Verb) -> ExitCode:
     observer = Fanout([LogObserver()])
     async with open_engine(task.app, task.settings.required_dsn(), options, observer) as engine:
         return _report(what, await verb(engine, task.names, task.groups), task.output)
-
-
-async def _wait(
-    settings: Settings, address: Address, position: int | None, timeout: float | None, output: OutputForm
-) -> ExitCode:
-    configure_logging("console", "warning")
-    began = time.monotonic()
-    async with open_operations(settings) as operations:
-        await operations.wait_for(address.name, position, address.key, timeout)
-    seconds = time.monotonic() - began
-    if output is OutputForm.JSON:
-        print_json(
-            {"subscription": address.name, "key": address.key, "position": position, "seconds": round(seconds, 3)}
-        )
-    else:
-        where = "caught up" if position is None else f"at position {position} or further"
-        say(f"{shown(str(address))}: {where} ({duration(seconds)})")
-    return ExitCode.DONE
 
 
 def _report(what: str, result: RunResult, output: OutputForm) -> ExitCode:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.execution import ExitCode, run
+from headrace.cli.ending import ExitCode
+from headrace.cli.execution import run
 from headrace.cli.options import DsnOption, OutputOption, SchemaOption, settings_with
 from headrace.cli.output import OutputForm, print_json, say
 from headrace.settings import Settings

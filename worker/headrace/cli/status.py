@@ -4,11 +4,22 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
-from headrace.cli.execution import ExitCode, run
+from headrace.cli.ending import ExitCode
+from headrace.cli.execution import run
 from headrace.cli.options import DsnOption, OutputOption, SchemaOption, settings_with
-from headrace.cli.output import Cell, OutputForm, complain, count, duration, print_json, print_rows, say, shown
+from headrace.cli.output import (
+    Cell,
+    OutputForm,
+    coloured,
+    complain,
+    count,
+    duration,
+    print_json,
+    print_rows,
+    say,
+    shown,
+)
 from headrace.cli.reasons import reasons_of, standing_word
 from headrace.domain.errors import NotExact, NotFound
 from headrace.domain.ids import Position, checked_name
@@ -77,7 +88,7 @@ def skip_command(
 async def _status(settings: Settings, names: list[str] | None, limit: int, output: OutputForm) -> ExitCode:
     async with open_operations(settings) as operations:
         look = await _look(operations, names, limit)
-        now = operations.ports.clock.now()
+        now = operations.clock.now()
     holder = None if look.holder is None else _holder(look.holder)
     reasons = {s.subscription: reasons_of(s, holder, now) for s in look.standings}
     if output is OutputForm.JSON:
@@ -120,11 +131,11 @@ async def _skip(settings: Settings, name: str, position: Position, why: str, out
 
 
 def _print(look: Look, reasons: dict[str, list[str]]) -> None:
-    notes = [[Text(f"  {reason}", "yellow") for reason in reasons[s.subscription]] for s in look.standings]
+    notes = [[coloured(f"  {reason}", "yellow") for reason in reasons[s.subscription]] for s in look.standings]
     print_rows([_row(standing) for standing in look.standings], notes)
     for name, partitions in look.partitions.items():
         say()
-        say(Text(f"{name}: {count(len(partitions), 'partition')} with work, furthest behind first", "bold"))
+        say(coloured(f"{name}: {count(len(partitions), 'partition')} with work, furthest behind first", "bold"))
         print_rows([_partition_row(partition) for partition in partitions])
 
 
@@ -138,8 +149,8 @@ def _row(standing: Standing) -> list[Cell]:
     unrouted = f"unrouted: {standing.unrouted}  " if standing.unrouted else ""
     workers = count(standing.workers, "worker") if standing.workers else "no worker"
     return [
-        Text(shown(standing.subscription), "bold"),
-        Text(str(standing.status), COLOURS.get(standing.status, "")),
+        coloured(shown(standing.subscription), "bold"),
+        coloured(str(standing.status), COLOURS.get(standing.status, "")),
         f"{standing.position}{parked}",
         f"{unrouted}inbox: {standing.inbox} in {standing.pending_partitions}",
         standing_word(standing),

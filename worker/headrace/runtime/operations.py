@@ -1,6 +1,7 @@
-"""What commands work through that need no application: one small pool, and the ports on it.
+"""What commands work through that need no application: one small pool, and what looks and mends on it.
 
-A command looks and writes a row or two; it runs no duty, sends no heartbeat and claims nothing.
+A command looks and writes a row or two; it runs no duty, sends no heartbeat and claims nothing. So it loads nothing of
+what a worker does either: waiting, which needs more, is a module of its own.
 """
 
 import getpass
@@ -10,27 +11,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from headrace.domain.ids import Position
-from headrace.engine.arrival import wait_for
 from headrace.engine.horizon import HorizonService
-from headrace.engine.tracked import Ports
+from headrace.ports.clock import Clock
 from headrace.ports.horizon import HolderReport
 from headrace.ports.status import StatusReader
-from headrace.runtime.system import SystemClock, SystemIdentity, SystemRandomness
+from headrace.runtime.system import SystemClock, SystemIdentity
 from headrace.settings import Settings
 from headrace.store.catalog import PostgresCatalog
-from headrace.store.events import PostgresEvents
 from headrace.store.failures import PostgresFailures
-from headrace.store.hooks import PostgresHooks
 from headrace.store.horizon import PostgresHorizon
 from headrace.store.mapping import EventTable, inspect_table
 from headrace.store.migrate import require_schema
 from headrace.store.pool import Database
-from headrace.store.routing import PostgresRouting
 from headrace.store.skipping import PostgresSkipping
 from headrace.store.status import PostgresStatus
-from headrace.store.work import PostgresWork
-from headrace.telemetry.logs import LogObserver
 
 CONNECTIONS = 3
 SECOND_LOOK_SECONDS = 0.05
@@ -38,11 +32,12 @@ SECOND_LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """The ports of one database, for commands."""
+    """One database, for commands."""
 
     database: Database
     table: EventTable
-    ports: Ports
+    clock: Clock
+    catalog: PostgresCatalog
     failures: PostgresFailures
     skipping: PostgresSkipping
     status: StatusReader
@@ -54,25 +49,12 @@ class Operations:
             NotExact: the table cannot be read exactly; the message names the fix.
 
         """
-        horizon = HorizonService(PostgresHorizon(self.database, self.table), self.ports.clock)
+        horizon = HorizonService(PostgresHorizon(self.database, self.table), self.clock)
         await horizon.start()
         # Only who is met twice is worth a name: an append of this moment is over at the second look.
-        await self.ports.clock.sleep(SECOND_LOOK_SECONDS)
+        await self.clock.sleep(SECOND_LOOK_SECONDS)
         await horizon.refresh()
         return await horizon.holder()
-
-    async def wait_for(self, name: str, position: int | None, key: str | None, timeout: float | None) -> None:
-        """Return when a subscription has handled everything up to ``position`` (default: all there is now).
-
-        Raises:
-            NotFinished: ``timeout`` seconds went by; the message says what stands in the way.
-            NotFound: there is no such subscription.
-
-        """
-        horizon = HorizonService(PostgresHorizon(self.database, self.table), self.ports.clock, self.ports.observer)
-        await horizon.start()
-        wanted = None if position is None else Position(position)
-        await wait_for(self.ports, horizon, name, wanted, timeout, key)
 
 
 @asynccontextmanager
@@ -94,19 +76,15 @@ async def open_operations(settings: Settings) -> AsyncIterator[Operations]:
         async with database.session() as session:
             await require_schema(session)
             table = await inspect_table(session, None)
-        identity = SystemIdentity()
-        ports = Ports(
-            reader=PostgresEvents(database, table),
-            routing=PostgresRouting(database, table),
-            work=PostgresWork(database, table, identity),
-            catalog=PostgresCatalog(database, table, identity),
-            hooks=PostgresHooks(database),
-            clock=SystemClock(),
-            randomness=SystemRandomness(),
-            observer=LogObserver(),
+        yield Operations(
+            database,
+            table,
+            SystemClock(),
+            PostgresCatalog(database, table, SystemIdentity()),
+            PostgresFailures(database, table),
+            PostgresSkipping(database, table),
+            PostgresStatus(database),
         )
-        failures, skipping = PostgresFailures(database, table), PostgresSkipping(database, table)
-        yield Operations(database, table, ports, failures, skipping, PostgresStatus(database))
 
 
 def who_asks() -> str:

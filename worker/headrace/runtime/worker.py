@@ -28,7 +28,8 @@ from headrace.runtime.system import SystemRandomness
 from headrace.runtime.vitals import Vitals, longest_silence
 from headrace.settings import Settings
 from headrace.telemetry.fanout import Fanout
-from headrace.telemetry.logs import LogObserver, configure_logging, logger
+from headrace.telemetry.lines import LogObserver
+from headrace.telemetry.logs import configure_logging, logger
 from headrace.telemetry.metrics import Metrics
 from headrace.telemetry.redaction import redacted
 
