@@ -10,8 +10,8 @@ from headrace.domain.errors import HandlerTimeout, LeaseLost, NotAllowed, Transa
 from headrace.domain.event import EVERYTHING
 from headrace.domain.ids import Position
 from headrace.ports.work import ClaimGroup, Loaded
-from headrace.store.stats import stats
 from support.databases import Database
+from support.figures import stats
 from support.rig import Rig, rig
 from support.waiting import until
 from support.worlds import flush_of, log_flush_of

@@ -26,11 +26,11 @@ from headrace.store.events import PostgresEvents
 from headrace.store.pool import Database as Pool
 from headrace.store.queries import Queries
 from headrace.store.routing import PostgresRouting
-from headrace.store.stats import stats
 from headrace.store.work import PostgresWork
 from headrace.testing.randomness import FixedIdentity
 from support import databases
 from support.databases import Database
+from support.figures import stats
 from support.worlds import declared, flush_of, log_flush_of
 
 T = TypeVar("T")

@@ -17,9 +17,8 @@ from headrace.ports.catalog import Caught
 from headrace.ports.clock import Identity
 from headrace.store.batches import arrays
 from headrace.store.guarded import guarded
-from headrace.store.mapping import EventTable
+from headrace.store.mapping import EventTable, save_source
 from headrace.store.pool import Database, Session
-from headrace.store.stats import save_source
 
 STOPPABLE = {Status.NEW, Status.BOOTING, Status.ACTIVE, Status.ERROR}
 """A main in another status stands still already."""

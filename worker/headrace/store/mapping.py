@@ -187,3 +187,14 @@ async def _sequence(session: Session, mapping: TableMapping) -> tuple[str, Mappi
     if not row["readable"]:
         raise MissingRight(f"this role may not look at the sequence {name}: grant it SELECT on the sequence")
     return name, {"sequence": row["sequence"], "cache": row["cache"], "step": row["step"]}
+
+
+async def save_source(session: Session, table: EventTable) -> None:
+    """Let statistics count in a mapped event table; nothing happens for our own."""
+    if table.source is None:
+        return
+    mapping = table.mapping
+    relation = f"{quoted(mapping.schema)}.{quoted(mapping.table)}"
+    await session.execute(
+        session.queries.source_save, table.source, relation, table.sequence_name, mapping.exact, str(table.events)
+    )

@@ -97,3 +97,13 @@ headrace.events
 -- name: data_size
 -- About how many bytes a row's data is on the wire; only what is compressed is looked into.
 case when pg_column_compression(e.data) is null then pg_column_size(e.data) else octet_length(e.data::text) end
+
+-- name: source_save
+-- Tells statistics how to count in somebody else's event table; writes nothing when it is known.
+insert into headrace.sources as o (name, relation, sequence, exact, events_sql)
+select $1::text, $2::text, $3::text, $4::boolean, $5::text
+ where not exists (select from headrace.sources o where (o.name, o.relation, o.sequence, o.exact, o.events_sql)
+                                                       is not distinct from ($1, $2, $3, $4, $5))
+on conflict (name) do update set
+    relation = excluded.relation, sequence = excluded.sequence, exact = excluded.exact,
+    events_sql = excluded.events_sql;
