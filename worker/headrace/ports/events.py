@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from headrace.domain.errors import UnstorableEvent, UsageError
 from headrace.domain.event import EVERYTHING, AppendCondition, Appended, Event, EventFilter, NewEvent
 from headrace.domain.ids import START, Position
 
@@ -26,6 +27,29 @@ class Page:
     events: tuple[Event[Any], ...]
     last: Position
     more: bool
+
+
+def check_append(events: Sequence[tuple[str, NewEvent]]) -> None:
+    """Refuse an append of nothing.
+
+    Raises:
+        UsageError: there is no event.
+
+    """
+    if not events:
+        raise UsageError("an append needs at least one event")
+
+
+def check_import(events: Sequence[tuple[str, NewEvent]]) -> None:
+    """Refuse an import that could not be repeated.
+
+    Raises:
+        UnstorableEvent: one has no ``event_id``.
+
+    """
+    for index, (stream, event) in enumerate(events):
+        if event.event_id is None:
+            raise UnstorableEvent(index, stream, event.type, "an import needs an event_id, so that it can be repeated")
 
 
 class EventReader(Protocol):

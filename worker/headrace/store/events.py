@@ -22,7 +22,7 @@ from headrace.domain.event import (
 from headrace.domain.ids import START, Position
 from headrace.domain.json_text import checked_text
 from headrace.domain.mapping import TableMapping
-from headrace.ports.events import PAGE_BYTES, PAGE_EVENTS, Page
+from headrace.ports.events import PAGE_BYTES, PAGE_EVENTS, Page, check_append, check_import
 from headrace.store.append_arrays import EventArrays, event_arrays
 from headrace.store.mapping import EventTable, inspect_table
 from headrace.store.pool import Database, Session
@@ -133,8 +133,7 @@ class PostgresEvents:
         condition: AppendCondition | None = None,
     ) -> Appended:
         """Append in one round trip; see the port."""
-        if not events:
-            raise UsageError("an append needs at least one event")
+        check_append(events)
         arrays = event_arrays(events)
         query = self._own("append_events")
         arguments = (*arrays, *_expected_arrays(expected), *_condition_arguments(condition))
@@ -159,11 +158,7 @@ class PostgresEvents:
 
     async def import_chunk(self, events: Sequence[tuple[str, NewEvent]]) -> int:
         """Append what is not stored yet; see the port."""
-        for index, (stream, event) in enumerate(events):
-            if event.event_id is None:
-                raise UnstorableEvent(
-                    index, stream, event.type, "an import needs an event_id, so that it can be repeated"
-                )
+        check_import(events)
         if not events:
             return 0
         arrays = event_arrays(events)

@@ -18,7 +18,7 @@ from headrace.domain.event import (
 from headrace.domain.horizon import Holder
 from headrace.domain.ids import START, PartitionKey, Position
 from headrace.domain.json_text import checked_text, json_text
-from headrace.ports.events import PAGE_BYTES, PAGE_EVENTS, Page
+from headrace.ports.events import PAGE_BYTES, PAGE_EVENTS, Page, check_append, check_import
 from headrace.testing.log import OpenAppend
 from headrace.testing.memory import MemoryStore
 
@@ -59,8 +59,7 @@ class MemoryEvents:
         condition: AppendCondition | None = None,
     ) -> Appended:
         """Append events in this order, all or none."""
-        if not events:
-            raise UsageError("an append needs at least one event")
+        check_append(events)
         checked = _checked(events)
         await self._store.round_trip()
         self._check_condition(condition)
@@ -72,11 +71,7 @@ class MemoryEvents:
 
     async def import_chunk(self, events: Sequence[tuple[str, NewEvent]]) -> int:
         """Append the events whose ids are not stored yet."""
-        for index, (stream, event) in enumerate(events):
-            if event.event_id is None:
-                raise UnstorableEvent(
-                    index, stream, event.type, "an import needs an event_id, so that it can be repeated"
-                )
+        check_import(events)
         checked = _checked(events)
         await self._store.round_trip()
         fresh: dict[UUID, _CheckedEvent] = {}
