@@ -15,15 +15,27 @@ from support.scenes import QUICK, append, opened, options, serving, until_value,
 from support.waiting import block_for, work_for
 
 
+class Witness:
+    """What most subscribers here are: they note in one table what they have seen."""
+
+    @setup
+    async def create(self, db: Connection) -> None:
+        """Make the table."""
+        await db.execute(SEEN)
+
+
+async def booted(subscriber: object, database: Database) -> None:
+    """Let a subscriber handle what is in the log, with nobody to try again what fails."""
+    async with opened(App(subscriber, name="shop"), database) as scene:
+        await scene.engine.setup()
+        await scene.engine.boot()
+
+
 async def test_one_bad_key_costs_the_others_of_its_group_nothing(database: Database) -> None:
     """The group is rolled back and done one by one: thirty keys are exact, the bad one alone is charged."""
 
     @projector("grouped", partition_by=Stream(), retry=QUICK)
-    class Grouped:
-        @setup
-        async def create(self, db: Connection) -> None:
-            await db.execute(SEEN)
-
+    class Grouped(Witness):
         @on()
         async def see(self, event: Event, key: PartitionKey, db: Connection) -> None:
             await db.execute(NOTE, key, event.version)
@@ -48,11 +60,7 @@ async def test_poison_in_a_batch_is_found_alone(database: Database) -> None:
     """A batch over twelve keys that one event spoils is done again in small: that event's key alone is parked."""
 
     @projector("batched", partition_by=Stream(), retry=AT_ONCE)
-    class Batched:
-        @setup
-        async def create(self, db: Connection) -> None:
-            await db.execute(SEEN)
-
+    class Batched(Witness):
         @batch()
         async def see(self, events: list[Event], db: Connection) -> None:
             await db.executemany(NOTE, [(event.key, event.version) for event in events])
@@ -60,9 +68,7 @@ async def test_poison_in_a_batch_is_found_alone(database: Database) -> None:
                 raise ValueError("poison")
 
     await append(database, *((f"k{n % 12}", "T", {"poison": n == 29}) for n in range(60)))
-    async with opened(App(Batched(), name="shop"), database) as scene:
-        await scene.engine.setup()
-        await scene.engine.boot()
+    await booted(Batched(), database)
     assert await ledger(database) == [("k5", 3, "waiting", 1)]
     assert await seen(database, "k5") == [1, 2]
     for n in range(12):
@@ -76,11 +82,7 @@ async def test_a_handler_over_its_time_is_charged_and_told_of_timeout(database: 
     """A handler longer than its time-out fails its event, and the error names `timeout=`; what came before stays."""
 
     @projector("slow_async", partition_by=Stream(), retry=AT_ONCE, timeout=0.4)
-    class SlowAsync:
-        @setup
-        async def create(self, db: Connection) -> None:
-            await db.execute(SEEN)
-
+    class SlowAsync(Witness):
         @on()
         async def see(self, event: Event, key: PartitionKey, db: Connection) -> None:
             await db.execute(NOTE, key, event.version)
@@ -107,9 +109,7 @@ async def test_a_handler_over_its_time_is_charged_and_told_of_timeout(database: 
     subscriber = SlowDef() if kind.startswith("def") else SlowAsync()
     events = [(key, "T", {"slow": key == "slow" and n == 1}) for n in range(3) for key in ("slow", "ok")]
     await append(database, *events)
-    async with opened(App(subscriber, name="shop"), database) as scene:
-        await scene.engine.setup()
-        await scene.engine.boot()
+    await booted(subscriber, database)
     assert await ledger(database) == [("slow", 2, "waiting", 1)]
     assert "timeout=" in await value(database, "select error from headrace.failures")
     assert await seen(database, "slow") == [1]
@@ -123,11 +123,7 @@ async def test_a_transaction_that_idles_too_long_is_cut_and_charged(database: Da
     """
 
     @projector("idling", partition_by=Stream(), retry=AT_ONCE, timeout=1)
-    class Idling:
-        @setup
-        async def create(self, db: Connection) -> None:
-            await db.execute(SEEN)
-
+    class Idling(Witness):
         @on()
         async def see(self, event: Event, key: PartitionKey, db: Connection) -> None:
             await db.execute(NOTE, key, event.version)
@@ -161,9 +157,7 @@ async def test_a_deferred_statement_is_charged_to_its_event(database: Database) 
 
     await append(database, *((f"k{n % 3}", "T", {}) for n in range(15)))
     await append(database, *(("short", "T", {}) for _ in range(2)))
-    async with opened(App(Deferring(), name="shop"), database) as scene:
-        await scene.engine.setup()
-        await scene.engine.boot()
+    await booted(Deferring(), database)
     assert await ledger(database) == [(f"k{n}", 3, "waiting", 1) for n in range(3)]
     for n in range(3):
         assert await seen(database, f"k{n}") == [1, 2]
@@ -193,9 +187,7 @@ async def test_a_constraint_checked_at_the_commit_is_charged_to_its_event(databa
 
     events = [(key, "T", {"bad": key == "bad" and n == 2}) for n in range(5) for key in ("bad", "good")]
     await append(database, *events)
-    async with opened(App(Committing(), name="shop"), database) as scene:
-        await scene.engine.setup()
-        await scene.engine.boot()
+    await booted(Committing(), database)
     assert await ledger(database) == [("bad", 3, "waiting", 1)]
     assert await seen(database, "bad") == [1, 2]
     assert await seen(database, "good") == [1, 2, 3, 4, 5]
@@ -207,11 +199,7 @@ async def test_an_error_that_a_handler_swallows_does_not_lose_the_event(database
     """A handler that catches the error of its own statement cannot commit: the event is charged, not lost."""
 
     @projector("swallowed", partition_by=Stream(), retry=AT_ONCE)
-    class Swallowed:
-        @setup
-        async def create(self, db: Connection) -> None:
-            await db.execute(SEEN)
-
+    class Swallowed(Witness):
         @on()
         async def see(self, event: Event, key: PartitionKey, db: Connection) -> None:
             await db.execute(NOTE, key, event.version)
