@@ -75,32 +75,27 @@ def setup_command(
     raise typer.Exit(run(_do(task, "setup", lambda engine, *chosen: engine.setup(*chosen))))
 
 
-def boot_command(
-    names: NamesArgument = None,
-    app: AppOption = None,
-    group: GroupOption = None,
-    limit: LimitOption = None,
-    dsn: DsnOption = None,
-    schema: SchemaOption = None,
-    output: OutputOption = OutputForm.TEXT,
-) -> None:
-    """Bring what is booting up to where the log was when it was set up."""
-    task = _task(names, app, group, dsn, schema, output)
-    raise typer.Exit(run(_do(task, "boot", lambda engine, *chosen: engine.boot(*chosen, limit=limit))))
+def _until_done(what: str, verb: Callable[..., Awaitable[RunResult]], says: str) -> Callable[..., None]:
+    """Return the command of a verb that handles events, which a limit can bound."""
+
+    def command(
+        names: NamesArgument = None,
+        app: AppOption = None,
+        group: GroupOption = None,
+        limit: LimitOption = None,
+        dsn: DsnOption = None,
+        schema: SchemaOption = None,
+        output: OutputOption = OutputForm.TEXT,
+    ) -> None:
+        task = _task(names, app, group, dsn, schema, output)
+        raise typer.Exit(run(_do(task, what, lambda engine, *chosen: verb(engine, *chosen, limit=limit))))
+
+    command.__doc__ = says
+    return command
 
 
-def run_command(
-    names: NamesArgument = None,
-    app: AppOption = None,
-    group: GroupOption = None,
-    limit: LimitOption = None,
-    dsn: DsnOption = None,
-    schema: SchemaOption = None,
-    output: OutputOption = OutputForm.TEXT,
-) -> None:
-    """Handle what active subscriptions have waiting, then end."""
-    task = _task(names, app, group, dsn, schema, output)
-    raise typer.Exit(run(_do(task, "run", lambda engine, *chosen: engine.run(*chosen, limit=limit))))
+boot_command = _until_done("boot", Engine.boot, "Bring what is booting up to where the log was when it was set up.")
+run_command = _until_done("run", Engine.run, "Handle what active subscriptions have waiting, then end.")
 
 
 def worker_command(
