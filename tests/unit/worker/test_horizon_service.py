@@ -187,12 +187,62 @@ async def test_an_idle_service_looks_less_and_less_often() -> None:
 
 
 async def test_a_change_brings_the_pace_back() -> None:
-    """After an append the next looks follow quickly."""
+    """After an append the next looks follow quickly, if somebody waits for them."""
     stage = Stage()
     await stage.while_running(None, 10.0)
     stage.source.sequence, before = 1, stage.source.looks
+    waiter = asyncio.create_task(stage.service.wait_advanced(Position(1), timeout=60, starts=1))
     await stage.while_running(None, 0.25 + 0.05)
     assert stage.source.looks - before >= 3
+    stage.source.sequence = 2
+    await stage.clock.advance(0.25)
+    assert (await waiter).line == 2
+
+
+async def test_the_loop_alone_looks_seldom_although_the_line_moves() -> None:
+    """Nobody waits for the line: four looks a second are enough to tell of a line that is held, or of an outage."""
+    stage = Stage()
+    await stage.service.start()
+    loop, before = asyncio.create_task(stage.service.run()), stage.source.looks
+    for number in range(1000):
+        stage.source.sequence = number
+        await stage.clock.advance(0.01)
+    assert 30 <= stage.source.looks - before <= 10 / 0.25
+    loop.cancel()
+    with suppress(asyncio.CancelledError):
+        await loop
+
+
+async def test_who_wakes_together_shares_the_look_in_flight() -> None:
+    """A look takes its time, and whoever became due at the same moment must not begin another behind it."""
+    stage = Stage()
+    await stage.service.start()
+    waiters = [asyncio.create_task(stage.service.wait_advanced(START, timeout=60, starts=1)) for _ in range(10)]
+    await stage.clock.turn()
+    stage.source.sequence, before = 1, stage.source.looks
+    stage.source.gate.clear()
+    await stage.clock.advance(0.25)
+    stage.source.gate.set()
+    assert {horizon.line for horizon in await asyncio.gather(*waiters)} == {1}
+    assert stage.source.looks - before == 1
+
+
+async def test_a_recent_look_serves_again_for_a_moment() -> None:
+    """A look that just ended serves who waited for it; after its moment, or after a look that failed, there is a new
+    one: the server may have crashed since, and the sequence gone back.
+    """
+    stage = Stage()
+    await stage.service.start()
+    stage.source.sequence = 1
+    await stage.clock.advance(0.01)
+    assert (await stage.service.recent(0.01)).line == 0
+    await stage.clock.advance(0.001)
+    assert (await stage.service.recent(0.01)).line == 1
+    stage.source.failure = Unavailable("gone")
+    with pytest.raises(Unavailable):
+        await stage.service.refresh()
+    stage.source.failure, stage.source.sequence = None, 2
+    assert (await stage.service.recent(0.01)).line == 2
 
 
 async def test_the_loop_rests_while_others_look() -> None:

@@ -31,7 +31,7 @@ class HorizonPace:
     loaded server looking must not take from the appenders what they need.
     """
 
-    fastest: float = 0.01
+    fastest: float = 0.015
     eased: float = 0.05
     ease: float = 10.0
     slowest: float = 0.25
@@ -45,8 +45,9 @@ class HorizonPace:
 class HorizonService:
     """Keeps the line of one event table.
 
-    ``refresh`` is what a router calls before each batch; ``run`` is the service's own loop, for when
-    nobody does. ``exact=False`` accepts a table with problems, which ``problems`` keeps naming.
+    ``refresh`` is what a router calls before each batch, ``recent`` when it has just waited for the line;
+    ``run`` is the service's own loop, for when nobody does. ``exact=False`` accepts a table with
+    problems, which ``problems`` keeps naming.
     """
 
     def __init__(
@@ -113,6 +114,18 @@ class HorizonService:
                 return self._latest
             return await self._look()
 
+    async def recent(self, seconds: float) -> Horizon:
+        """Return the newest horizon if its look ended at most so long ago and none has failed since; else a new one.
+
+        An older one would be a danger: the server may have crashed since and the sequence gone back.
+
+        Raises what ``refresh`` does.
+        """
+        latest, undisturbed = self._latest, self._finished == self._started
+        if latest is not None and undisturbed and self._clock.monotonic() - self._looked_at <= seconds:
+            return latest
+        return await self.refresh()
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Route or read a batch in this block, refreshing before each: the clock need not look as well."""
@@ -136,8 +149,7 @@ class HorizonService:
         ):
             # Not longer than this, because a reader's look may have found more meanwhile.
             await self._clock.sleep(min(self._due_in(), left, self._pace.slowest))
-            # Whoever woke first has looked for all; the others find a fresh one.
-            horizon = await self.refresh() if self._due_in() <= 0 else self._latest or horizon
+            horizon = await self._look_when_due() or horizon
         return horizon
 
     async def holder(self) -> HolderReport | None:
@@ -153,21 +165,26 @@ class HorizonService:
 
         """
         while True:
-            if (due_in := self._due_in()) > 0:
+            # Whoever waits for the line looks as often as that needs; for all others this is often enough.
+            if (due_in := self._due_in(self._pace.slowest)) > 0:
                 await self._clock.sleep(min(due_in, self._pace.slowest))
             try:
                 # A reader may have looked meanwhile: then there is only to say what it found.
-                if self._due_in() <= 0:
-                    await self.refresh()
+                await self._look_when_due(self._pace.slowest)
                 await self._tell_held()
             except Unavailable as error:
                 self._tell_lost(error)
             else:
                 self._tell_found()
 
-    def _due_in(self) -> float:
+    async def _look_when_due(self, least: float = 0.0) -> Horizon | None:
+        """Look, unless somebody has while this waited for its turn: who wakes together shares a look in flight."""
+        async with self._turn:
+            return await self._look() if self._due_in(least) <= 0 else self._latest
+
+    def _due_in(self, least: float = 0.0) -> float:
         # Rounded down: a sleep may end a moment early, and the rest of it would be a loop of tiny sleeps.
-        interval = max(self._interval, self._pace.reading) if self._readers else self._interval
+        interval = max(self._interval, least, self._pace.reading if self._readers else 0.0)
         due_in = self._looked_at + interval - self._clock.monotonic()
         return due_in if due_in > LEAST_PAUSE else 0.0
 

@@ -13,7 +13,7 @@ from headrace.domain.errors import BadDeclaration, KeyNotMade, TransactionAborte
 from headrace.domain.event import Event
 from headrace.domain.ids import Position
 from headrace.domain.subscription import ErrorClass, Status
-from headrace.engine.horizon import HorizonService
+from headrace.engine.horizon import LEAST_PAUSE, HorizonService
 from headrace.engine.rewound import Rewound
 from headrace.engine.tracked import Shared, Tracked
 from headrace.engine.wake import Wake
@@ -27,6 +27,13 @@ STANDING_SECONDS = 0.5
 """Pause while the subscription is not running."""
 
 OUTAGE_SECONDS = 1.0
+
+REST_SHARE = 0.05
+REST_SECONDS = 0.1
+"""Where nothing wanted comes: the share of the time since something was found that a router rests, at most so long."""
+
+FRESH_SECONDS = 0.01
+"""A look at the line that ended no longer ago than this serves the batch: there has just been a wait for it."""
 
 SWEEP_SECONDS = 10.0
 """Between two slices of idle removal."""
@@ -46,7 +53,7 @@ class Router:
         self._rewound = Rewound(shared, tracked, horizon)
         self._complete_at: Position | None = None
         self._tries = 0
-        self._swept_at = self._clock.monotonic()
+        self._swept_at = self._found_at = self._clock.monotonic()
 
     async def run(self) -> None:
         """Route until draining."""
@@ -58,15 +65,19 @@ class Router:
                 await self._clock.sleep(OUTAGE_SECONDS)
 
     async def _turn(self) -> None:
-        done = self._complete_at
-        if done is not None:
+        done, limit = self._complete_at, self._shared.options.route_batch
+        if done is None:
+            # A backlog: this looks before each batch, and so for everybody.
+            with self._horizon.reading():
+                result = await self.step(limit)
+        else:
             await self._look_after()
+            await self._rest()
             seen = self._rewound.starts
             horizon = await self._horizon.wait_advanced(done, self._shared.options.poll_max, seen)
             if horizon.line == done and horizon.starts == seen:
                 return
-        with self._horizon.reading():
-            result = await self.step(self._shared.options.route_batch)
+            result = await self.step(limit, FRESH_SECONDS)
         if result is None:
             return
         match result.outcome:
@@ -76,9 +87,18 @@ class Router:
                 await self._look_after()
                 await self._clock.sleep(STANDING_SECONDS)
 
-    async def step(self, limit: int) -> RouteResult | None:
-        """Route one batch; None when all up to the line is routed, or there is only somebody to wake."""
-        horizon = await self._horizon.refresh()
+    async def _rest(self) -> None:
+        """Pass over ground without wanted events in long steps: a look and a batch cost the same however long it is."""
+        rest = min((self._clock.monotonic() - self._found_at) * REST_SHARE, REST_SECONDS)
+        if self._tracked.partitioned and rest > LEAST_PAUSE:
+            await self._clock.sleep(rest)
+
+    async def step(self, limit: int, fresh: float = 0.0) -> RouteResult | None:
+        """Route one batch, below a line that was looked at since this call, or at most ``fresh`` seconds before it.
+
+        None when all up to the line is routed, or there is only somebody to wake.
+        """
+        horizon = await (self._horizon.recent(fresh) if fresh else self._horizon.refresh())
         if await self._rewound.stops(horizon):
             self._complete_at = None
             return RouteResult(RouteOutcome.STANDING)
@@ -94,6 +114,7 @@ class Router:
         result = await self._route(line, limit)
         self._complete_at = line if result.outcome is RouteOutcome.ROUTED and result.complete else None
         if result.routed:
+            self._found_at = self._clock.monotonic()
             self._wake.mark(self._tracked.run)
             self._notice(Routed(self._tracked.name, result.routed, result.activated, result.position))
         if result.bad is not None:
