@@ -1,13 +1,17 @@
 """Somebody else's event table, read by configuration: types, missing columns, hostile data, costs, refusals."""
 
 import json
+import pickle
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import pytest
+from pydantic import BaseModel
 
 from headrace.domain.errors import MissingRight, UsageError
 from headrace.domain.event import EventFilter, NewEvent
@@ -15,6 +19,7 @@ from headrace.domain.mapping import TableMapping
 from headrace.store.events import PostgresEvents
 from headrace.store.mapping import inspect_table
 from headrace.store.pool import Database
+from headrace.subscribers.calls import decoder_of
 from support import databases
 from support.readers import ExactReader
 from support.statements import name_of
@@ -104,6 +109,84 @@ async def test_hostile_data_does_not_break_its_page(database: databases.Database
                 _ = event.data
         if type == "bytea":
             assert read[-1].raw_data == r"\xff00fe"
+
+
+def _sealed(data: Any) -> bytes:
+    return zlib.compress(pickle.dumps(data))
+
+
+def _opened(stored: bytes) -> Any:
+    return pickle.loads(zlib.decompress(stored))  # noqa: S301 - the test has written it
+
+
+@pytest.mark.both_versions
+async def test_bytes_come_to_the_decoder_as_they_lie(database: databases.Database) -> None:
+    """Bytes that are no text reach the mapping's own function whole, of any length, whatever the server's form of bytea
+    is; NULL is None and not decoded, and what the function raises belongs to its event alone.
+    """
+    script = f"""create table log (id bigint generated always as identity primary key, s text, t text, d bytea);
+                 alter database {database.name} set bytea_output = 'escape'"""
+    mapping = TableMapping("log", position="id", stream="s", type="t", data="d", decode=_opened)
+    values: list[Any] = [{"at": datetime(2026, 1, 2, tzinfo=UTC), "bytes": bytes(range(256)) * 300}, None, "", 0]
+    async with mapped(database, script, mapping) as events, database.connection() as admin:
+        for stored in [*map(_sealed, values), b"", b"no such thing", None]:
+            await admin.execute("insert into log (s, t, d) values ('s', 'T', $1)", stored)
+        read = (await events.read()).events
+        assert [event.data for event in read[: len(values)]] == values
+        for event in read[len(values) : -1]:
+            with pytest.raises(zlib.error):
+                _ = event.data
+        assert read[-1].data is None
+
+
+@pytest.mark.parametrize("type", ["json", "jsonb", "text"])
+async def test_text_comes_to_the_decoder_as_text(database: databases.Database, type: str) -> None:
+    """A json, jsonb or text column hands its text over, once per look; NULL is None."""
+    asked: list[str] = []
+
+    def decode(text: str) -> Any:
+        asked.append(text)
+        return json.loads(text, parse_float=Decimal)
+
+    script = f"""create table log (id bigint generated always as identity primary key, s text, t text, d {type});
+                 insert into log (s, t, d) values ('s', 'T', '{{"a": 0.10}}'), ('s', 'T', null)"""
+    mapping = TableMapping("log", position="id", stream="s", type="t", data="d", decode=decode)
+    async with mapped(database, script, mapping) as events:
+        first, second = (await events.read()).events
+        assert asked == []
+        assert first.data == first.data == {"a": Decimal("0.10")}
+        assert second.data is None
+        assert asked == ['{"a": 0.10}']
+
+
+async def test_what_is_decoded_is_validated_by_the_model(database: databases.Database) -> None:
+    """A handler's model gets what the mapping's function made, without a detour through JSON."""
+
+    class Paid(BaseModel):
+        at: datetime
+        cents: int
+
+    script = "create table log (id bigint generated always as identity primary key, s text, t text, d bytea)"
+    mapping = TableMapping("log", position="id", stream="s", type="t", data="d", decode=_opened)
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    async with mapped(database, script, mapping) as events, database.connection() as admin:
+        for data in ({"at": at, "cents": "12"}, {"at": at}):
+            await admin.execute("insert into log (s, t, d) values ('s', 'T', $1)", _sealed(data))
+        good, bad = [event.seen_as(decoder_of(Paid)) for event in (await events.read()).events]
+        assert good.data == Paid(at=at, cents=12)
+        with pytest.raises(ValueError, match="cents"):
+            _ = bad.data
+
+
+async def _async_decode(stored: bytes) -> Any:
+    return stored
+
+
+@pytest.mark.parametrize(("decode", "words"), [(_async_decode, "is async"), ("pickle", "must be a function")])
+def test_a_decoder_that_cannot_be_one_is_refused(decode: Any, words: str) -> None:
+    """What cannot make data is refused where the mapping is made."""
+    with pytest.raises(UsageError, match=words):
+        TableMapping("log", decode=decode)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,24 @@ else:
 EXECUTION_NAMESPACE = UUID("6f2d0c9e-5d0b-4a58-9a61-6b1f0a4c7e25")
 """Namespace of execution ids; changing it would change every idempotency key in the field."""
 
-Decoder = Callable[[str], Any]
+SourceDecoder = Callable[[str], Any]
+"""Makes data of what a mapped table has sent, by the function that its mapping names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """How a handler wants its data: made of JSON text, or of the value that a mapped table's own decoder made."""
+
+    of_text: Callable[[str], Any]
+    of_value: Callable[[Any], Any]
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+PLAIN = Decoder(json.loads, _as_it_is)
+"""Plain JSON values, or whatever the table's own decoder made."""
 
 
 class Event(Generic[T]):
@@ -40,6 +57,7 @@ class Event(Generic[T]):
         "_metadata",
         "_raw_data",
         "_raw_metadata",
+        "_source",
         "appended_at",
         "commit_id",
         "event_id",
@@ -71,9 +89,10 @@ class Event(Generic[T]):
         key: PartitionKey | None = None,
         subscription: str = "",
         replaying: bool = False,
-        decode: Decoder = json.loads,
+        decode: Decoder = PLAIN,
+        source: SourceDecoder | None = None,
     ) -> None:
-        """Take the columns of the event table; data and metadata as JSON text."""
+        """Take the columns of the event table; metadata as JSON text, data too unless ``source`` makes it."""
         self.position = position
         self.stream = stream
         self.version = version
@@ -89,12 +108,13 @@ class Event(Generic[T]):
         self.subscription = subscription
         self.replaying = replaying
         self._decode = decode
+        self._source = source
         self._data: T | None = None
         self._metadata: Any = None
 
     @property
     def raw_data(self) -> str:
-        """The data as the JSON text that is stored."""
+        """The data as the JSON text that is stored; of a mapping with ``decode`` its text, or its bytes in base64."""
         return self._raw_data
 
     @property
@@ -103,10 +123,14 @@ class Event(Generic[T]):
 
         Raises:
             ValueError: the stored text does not fit the handler's model, or is not JSON.
+            Exception: whatever the ``decode`` of a mapped table raises.
 
         """
         if self._data is None:
-            self._data = self._decode(self._raw_data)
+            if self._source is None:
+                self._data = self._decode.of_text(self._raw_data)
+            else:
+                self._data = self._decode.of_value(self._source(self._raw_data))
         return cast("T", self._data)
 
     @property
@@ -145,6 +169,7 @@ class Event(Generic[T]):
         other._raw_metadata = self._raw_metadata
         other._metadata = self._metadata
         other._decode = decode
+        other._source = self._source
         other._data = None
         return other
 

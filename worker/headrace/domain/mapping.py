@@ -4,8 +4,12 @@ All reading is written against a mapped table. Ours is one mapping; another stor
 where it lies, never copied and never written.
 """
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
+
+from headrace.domain.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,11 @@ class TableMapping:
     of an event, ``appended_at`` when the database stored it. ``exact=False`` accepts a table whose
     positions do not all come from that sequence with CACHE 1 inside the inserting transaction:
     reading it may miss events, and says so.
+
+    ``decode`` makes an event's data of what the data column holds, for data that is not JSON as it lies there:
+    compressed, encrypted, pickled, or with a transcoder's own types. It is called with the bytes of a bytea column,
+    else with the text, when a handler first asks for the data; what it returns is validated by the handler's model,
+    or is the data. What it raises is a failure of that one event. NULL is None and is not decoded.
     """
 
     table: str
@@ -35,6 +44,25 @@ class TableMapping:
     sequence: str | None = None
     exact: bool = True
     own: bool = False
+    decode: Callable[[bytes], Any] | Callable[[str], Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a decoder that cannot be one.
+
+        Raises:
+            UsageError: ``decode`` is not callable, or is a coroutine function, which makes no data.
+
+        """
+        if self.decode is None:
+            return
+        if not callable(self.decode):
+            raise UsageError(
+                f"decode of {self.name} must be a function of the stored bytes or text, not {self.decode!r}"
+            )
+        if inspect.iscoroutinefunction(self.decode):
+            raise UsageError(
+                f"decode of {self.name} is async: it is called in the middle of a handler, write a plain def"
+            )
 
     @classmethod
     def ours(cls, schema: str = "headrace") -> Self:

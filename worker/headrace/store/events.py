@@ -18,6 +18,7 @@ from headrace.domain.event import (
     Event,
     EventFilter,
     NewEvent,
+    SourceDecoder,
 )
 from headrace.domain.ids import START, Position
 from headrace.domain.json_text import checked_text
@@ -38,8 +39,11 @@ _EVENT_ID = "events_event_id"
 _MAX_LIMIT = 2**31
 
 
-def event_of(row: asyncpg.Record) -> Event[Any]:
-    """Return the event of a row that has the columns of ``{{events}}``, data and metadata as text."""
+def event_of(row: asyncpg.Record, source: SourceDecoder | None = None) -> Event[Any]:
+    """Return the event of a row that has the columns of ``{{events}}``, data and metadata as text.
+
+    ``source`` is the ``decode`` of the table.
+    """
     return Event(
         position=row["position"],
         stream=row["stream"],
@@ -52,6 +56,7 @@ def event_of(row: asyncpg.Record) -> Event[Any]:
         recorded_at=row["recorded_at"],
         appended_at=row["appended_at"],
         commit_id=row["commit_id"],
+        source=source,
     )
 
 
@@ -121,7 +126,7 @@ class PostgresEvents:
             limit + 1,
             max_bytes,
         )
-        events = tuple(event_of(row) for row in rows if row["position"] is not None)
+        events = tuple(event_of(row, self.table.decode) for row in rows if row["position"] is not None)
         more = rows[0]["found"] > len(events)
         last = events[-1].position if more else Position(rows[0]["last_row"] or after)
         return Page(events, last, more)

@@ -5,10 +5,13 @@ tags, event_id, recorded_at, appended_at and commit_id; data and metadata are js
 text in a mapped one, so queries write ``data::text``. Position is never cast: it must stay indexable.
 """
 
-from collections.abc import Mapping
+from base64 import b64decode
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from headrace.domain.errors import MissingRight, SchemaMissing, UsageError
+from headrace.domain.event import SourceDecoder
 from headrace.domain.mapping import TableMapping
 from headrace.store.pool import Session
 from headrace.store.queries import Fragment, Queries, quoted
@@ -17,12 +20,16 @@ _WHOLE = {"smallint", "integer", "bigint"}
 _TEXT = {"text", "character varying"}
 _JSON = {"jsonb", "json", "text", "character varying"}
 
+_NO_BYTES = "-"
+_NO_TEXT = "null"
+
 
 @dataclass(frozen=True, slots=True)
 class EventTable:
     """A checked mapping. ``events`` is the fragment for ``{{events}}``, ``data_size`` the bytes of ``e.data``.
 
     ``type_index``: an index on (type, position) serves reading of rare types. ``notes`` are for status.
+    ``decode`` makes data of ``e.data``, where the mapping has a decoder.
     """
 
     mapping: TableMapping
@@ -35,6 +42,7 @@ class EventTable:
     step: int
     type_index: bool
     notes: tuple[str, ...] = ()
+    decode: SourceDecoder | None = None
 
     @property
     def source(self) -> str | None:
@@ -78,7 +86,18 @@ async def inspect_table(session: Session, mapping: TableMapping | None = None) -
         step=sequence["step"],
         type_index=type_index,
         notes=tuple(notes),
+        decode=source_decoder(mapping, types[mapping.data]),
     )
+
+
+def source_decoder(mapping: TableMapping, data_type: str) -> SourceDecoder | None:
+    """Return what makes data of the text that ``{{events}}`` has for it; None when that is JSON."""
+    if mapping.decode is None:
+        return None
+    decode = cast("Callable[[bytes | str], Any]", mapping.decode)
+    if data_type == "bytea":
+        return lambda text: None if text == _NO_BYTES else decode(b64decode(text))
+    return lambda text: None if text == _NO_TEXT else decode(text)
 
 
 def events_fragment(
@@ -99,7 +118,9 @@ def events_fragment(
         return queries.fragment(form, column=quoted(name))
 
     time = column(mapping.time, {"timestamp with time zone"}, "mapped_local_time", "mapped_no_time")
-    data_form = "mapped_bytes" if types[mapping.data] == "bytea" else "mapped_json"
+    data_form = "mapped_json"
+    if types[mapping.data] == "bytea":
+        data_form = "mapped_bytes" if mapping.decode is None else "mapped_encoded"
     appended = mapping.appended_at or mapping.time
     return queries.fragment(
         "mapped_events",

@@ -90,7 +90,7 @@ class PostgresRouting:
             before = Position(head["position"])
             line = min(horizon, head["boot_target"]) if head["status"] == Status.BOOTING else horizon
             rows = await self._reader.read(session, run, before, line, wanted, limit, max_bytes)
-        events = tuple(event_of(row) for row in rows if row["position"] is not None)
+        events = tuple(event_of(row, self._table.decode) for row in rows if row["position"] is not None)
         return Unrouted(RouteOutcome.ROUTED, before, Position(rows[0]["last_row"]), events, rows[0]["complete"])
 
     async def store_routes(

@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from headrace.domain.event import Event, EventFilter
+from headrace.domain.event import Event, EventFilter, SourceDecoder
 from headrace.domain.ids import LeaseId, PartitionId, PartitionKey, Position, Run
 from headrace.domain.subscription import Status
 from headrace.ports.clock import Identity
@@ -45,6 +45,7 @@ class PostgresWork:
         self._queries = database.queries
         self._identity = identity
         self._reader = BatchReader(self._queries, table)
+        self._decode = table.decode
         self._load = self._queries.render("load", events=table.events, data_size=table.data_size)
         self._claim_log = self._queries.render("claim_log", events=table.events)
 
@@ -104,7 +105,7 @@ class PostgresWork:
         ):
             found.setdefault(row["part"], []).append(row)
         held = tuple(PartitionId(part) for part in rows[0]["held"] or ())
-        return Loaded(tuple(_loaded(claimed[part], entries) for part, entries in found.items()), held)
+        return Loaded(tuple(_loaded(claimed[part], entries, self._decode) for part, entries in found.items()), held)
 
     async def load_log(
         self,
@@ -127,7 +128,7 @@ class PostgresWork:
             line = min(horizon, head["boot_target"]) if head["status"] == Status.BOOTING else horizon
             rows = await self._reader.read(session, group.run, position, line, wanted, limit, max_bytes)
         key = PartitionKey(head["key"])
-        events = tuple(_seen(row, head["name"], key) for row in rows if row["position"] is not None)
+        events = tuple(_seen(row, head["name"], key, self._decode) for row in rows if row["position"] is not None)
         to = Position(rows[0]["last_row"])
         return Loaded(
             (LoadedPartition(claimed.part, key, position, claimed.attempts, claimed.takeovers, events, (), to),)
@@ -213,7 +214,7 @@ def _group(request: ClaimRequest, rows: Sequence[asyncpg.Record]) -> ClaimGroup 
     return ClaimGroup(request.run, request.lease, parts) if parts else None
 
 
-def _loaded(claimed: ClaimedPart, entries: Sequence[asyncpg.Record]) -> LoadedPartition:
+def _loaded(claimed: ClaimedPart, entries: Sequence[asyncpg.Record], decode: SourceDecoder | None) -> LoadedPartition:
     """Return one partition of a load from its inbox entries, in position order."""
     first = entries[0]
     key = PartitionKey(first["key"])
@@ -223,14 +224,14 @@ def _loaded(claimed: ClaimedPart, entries: Sequence[asyncpg.Record]) -> LoadedPa
         position=Position(first["reached"]),
         attempts=claimed.attempts,
         takeovers=claimed.takeovers,
-        events=tuple(_seen(row, row["name"], key) for row in entries if not row["vanished"]),
+        events=tuple(_seen(row, row["name"], key, decode) for row in entries if not row["vanished"]),
         vanished=tuple(Position(row["inboxed"]) for row in entries if row["vanished"]),
     )
 
 
-def _seen(row: asyncpg.Record, subscription: str, key: PartitionKey) -> Event[Any]:
+def _seen(row: asyncpg.Record, subscription: str, key: PartitionKey, decode: SourceDecoder | None) -> Event[Any]:
     """Return an event as the handlers of one partition get it."""
-    event = event_of(row)
+    event = event_of(row, decode)
     event.subscription = subscription
     event.key = key
     return event

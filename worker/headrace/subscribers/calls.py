@@ -220,8 +220,8 @@ def _seeing_by_type(decoders: Mapping[str, Decoder], other: Decoder | None, fill
 
 @cache
 def decoder_of(model: type[BaseModel]) -> Decoder:
-    """Return the function that makes ``model`` of JSON text; always the same one."""
-    return model.model_validate_json
+    """Return what makes ``model`` of JSON text, or of a value; always the same one."""
+    return Decoder(model.model_validate_json, model.model_validate)
 
 
 def _call(function: Callable[..., Any], in_order: list[_Reader], by_name: dict[str, _Reader]) -> Call:

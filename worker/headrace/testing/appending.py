@@ -9,6 +9,7 @@ from uuid import UUID, uuid5
 from headrace.domain.errors import BadInput, Conflict, UnstorableEvent, UsageError
 from headrace.domain.event import (
     EVERYTHING,
+    PLAIN,
     AppendCondition,
     Appended,
     Event,
@@ -165,7 +166,7 @@ def size_of(event: Event[Any]) -> int:
 
 def seen_by(event: Event[Any], subscription: str, key: PartitionKey) -> Event[Any]:
     """Return a copy of a stored event as a handler of one partition gets it."""
-    copy = event.seen_as(json.loads)
+    copy = event.seen_as(PLAIN)
     copy.subscription, copy.key = subscription, key
     return copy
 

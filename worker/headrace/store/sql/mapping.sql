@@ -54,6 +54,10 @@ coalesce({{column}}::text, 'null')
 -- JSON text in bytes; bytes that are no text come as their hex form, which no handler can decode.
 coalesce(headrace.text_of_v1({{column}}), 'null')
 
+-- name: mapped_encoded
+-- Bytes for a decoder in Python; what stands for null is no base64.
+coalesce(encode({{column}}, 'base64'), '-')
+
 -- name: mapped_int
 -- A version of another width.
 {{column}}::int
