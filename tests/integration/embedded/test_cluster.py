@@ -2,11 +2,14 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -26,6 +29,7 @@ type_of_make = Callable[..., Cluster]
 
 OWNER = """
 import sys
+import tempfile
 from headrace.embedded.cluster import Cluster
 from headrace.embedded.programs import find_programs
 cluster = Cluster(find_programs(sys.argv[1]))
@@ -267,3 +271,40 @@ def test_as_root_the_server_runs_as_an_existing_unprivileged_user(cluster: Clust
     assert server.username() in ("postgres", "nobody")
     assert 0 not in (*server.uids(), *server.gids())
     assert "Groups:\t \n" in Path(f"/proc/{server.pid}/status").read_text() or psutil.LINUX is False
+
+
+STARTER = """
+import os, sys
+from headrace.embedded.cluster import Cluster
+from headrace.embedded.programs import find_programs
+with Cluster(find_programs(sys.argv[1])) as cluster:
+    sys.stdin.read()
+"""
+
+
+def test_killed_in_the_midst_of_its_start_nothing_is_left(
+    postgresql_version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL while initdb runs: the folder goes all the same, and no process of it lives on."""
+    kind = databases.VERSIONS[postgresql_version]
+    databases.programs_or_skip(kind)
+    open_to_all = Path(tempfile.mkdtemp(prefix="headrace-test-"))
+    open_to_all.chmod(0o1777)
+    monkeypatch.setenv("TMPDIR", str(open_to_all))
+    try:
+        with subprocess.Popen([sys.executable, "-c", STARTER, kind], stdin=subprocess.PIPE) as owner:
+            wait_until(lambda: any(open_to_all.glob("headrace-*/data/*")), 30, "initdb has begun")
+            owner.kill()
+        wait_until(lambda: not any(open_to_all.iterdir()), 30, "the folder is removed")
+        wait_until(lambda: not processes_about(open_to_all), 5, "every process has ended")
+    finally:
+        shutil.rmtree(open_to_all, ignore_errors=True)
+
+
+def processes_about(folder: Path) -> list[str]:
+    """Return the command lines that name a folder."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            found.append(" ".join(process.cmdline()))
+    return [line for line in found if str(folder) in line]

@@ -15,6 +15,7 @@ from headrace.embedded import account as account_module
 from headrace.embedded import programs as programs_module
 from headrace.embedded.account import Account, find_account, make_folder, reachable_programs
 from headrace.embedded.cluster import Cluster
+from headrace.embedded.processes import Guard
 from headrace.embedded.programs import Kind, Programs, find_programs
 from support import databases
 
@@ -104,11 +105,13 @@ def test_a_closed_temporary_folder_is_passed_over(tmp_path: Path, monkeypatch: p
     closed.mkdir(mode=0o700)
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(closed))
 
-    folder = make_folder(find_account())
+    guard = Guard()
+    folder = make_folder(find_account(), guard)
 
     assert not folder.is_relative_to(closed)
     assert list(closed.iterdir()) == []
-    folder.rmdir()
+    guard.release()
+    assert not folder.exists()
 
 
 @needs_root
@@ -135,7 +138,8 @@ def test_programs_in_a_closed_home_are_copied_and_work(tmp_path: Path) -> None:
 def test_open_programs_are_used_in_place() -> None:
     """Programs that the account can run are not copied."""
     programs = databases.programs_or_skip("system")
-    folder = make_folder(find_account())
+    guard = Guard()
+    folder = make_folder(find_account(), guard)
 
     assert reachable_programs(programs, find_account(), folder) is programs
-    folder.rmdir()
+    guard.release()

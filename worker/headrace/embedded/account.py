@@ -7,13 +7,14 @@ themselves.
 
 import os
 import pwd
+import secrets
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.domain.errors import UsageError
 from headrace.embedded.programs import Programs
@@ -73,18 +74,32 @@ def find_account() -> Account:
     raise UsageError(message)
 
 
-def make_folder(account: Account) -> Path:
+class FolderMaker(Protocol):
+    """Who makes a folder, and takes it back."""
+
+    def make_folder(self, folder: Path) -> bool:
+        """Make a folder, closed to others; tells whether it could be made."""
+        ...
+
+    def remove_folder(self, folder: Path) -> None:
+        """Remove an empty folder."""
+        ...
+
+
+def make_folder(account: Account, maker: FolderMaker) -> Path:
     """Return a new, empty folder that belongs to the account, closed to others, outside every home.
 
     Raises UsageError when there is no temporary folder that the account can enter.
     """
     for base in _temporary_folders():
-        folder = Path(tempfile.mkdtemp(prefix="headrace-", dir=base))
+        folder = base / f"headrace-{secrets.token_hex(6)}"
+        if not maker.make_folder(folder):
+            continue
         account.own(folder)
         # A temporary folder may lie below one that is closed to the account.
         if account.can_run("/bin/sh", "-c", 'test -w "$1" && test -x "$1"', "sh", str(folder)):
             return folder
-        folder.rmdir()
+        maker.remove_folder(folder)
     message = f"No temporary folder is open to the user {account.name}: set TMPDIR to one that is."
     raise UsageError(message)
 

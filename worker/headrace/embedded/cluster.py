@@ -192,15 +192,14 @@ class Cluster:
         if self._folder is not None:
             return
         account = find_account()
-        folder = self._given_folder or make_folder(account)
-        if self._given_folder is not None and not folder.exists():
-            folder.mkdir(mode=0o700, parents=True)
-            account.own(folder)
-        self._account, self._folder = account, folder
-        remove = None if self._given_folder else folder
-        self._guard = Guard(account, pid_file=folder / "data" / "postmaster.pid", remove=remove)
+        self._account, self._guard = account, Guard()
         atexit.register(self.close)
         try:
+            folder = self._folder = self._given_folder or make_folder(account, self._guard)
+            if self._given_folder is not None and not folder.exists():
+                folder.mkdir(mode=0o700, parents=True)
+                account.own(folder)
+            self._guard.expect_pid_file(folder / "data" / "postmaster.pid")
             self._programs = reachable_programs(self._given_programs, account, folder)
             if not (folder / "data" / "PG_VERSION").exists():
                 self._make_data()
@@ -212,13 +211,31 @@ class Cluster:
     def _make_data(self) -> None:
         options = ["--pgdata", str(self.folder / "data"), "--username", SUPERUSER, "--auth", "trust", "--no-sync"]
         try:
-            self._run("initdb", *options, "--encoding", "UTF8", "--locale", "C.UTF-8")
+            self._initdb(*options, "--encoding", "UTF8", "--locale", "C.UTF-8")
         except Unavailable as error:
             # Not every C library has that locale; without it upper and lower case know ASCII only.
             if "locale" not in str(error):
                 raise
             shutil.rmtree(self.folder / "data", ignore_errors=True)
-            self._run("initdb", *options, "--encoding", "UTF8", "--locale", "C")
+            self._initdb(*options, "--encoding", "UTF8", "--locale", "C")
+
+    def _initdb(self, *options: str) -> None:
+        """Run initdb so that it is ended, with what it has started, when we are."""
+        if self._guard is None:
+            return
+        log = self.folder / "initdb.log"
+        process = self._guard.launch("maker", [self._programs.path("initdb"), *options], log, **self._surroundings())
+        try:
+            failed = process.wait() != 0
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+            self._guard.forget(process.pid)
+        said = log.read_text("utf-8", "replace") if log.exists() else ""
+        log.unlink(missing_ok=True)
+        if failed:
+            raise Unavailable(f"initdb failed: {said.strip()}")
 
     def _write_settings(self) -> None:
         sockets = self.folder / "socket"
@@ -236,17 +253,12 @@ class Cluster:
     def _launch(self) -> bool:
         """Start the server's process and return whether it became ready; if not, it has ended."""
         data = self.folder / "data"
-        log = self.folder / "log"
-        with log.open("ab") as sink:
-            self._owned(log)
-            process = subprocess.Popen(
-                [self._programs.path("postgres"), "-D", str(data), "-p", str(self.port),
-                 "-c", f"config_file={data / 'headrace.conf'}"],
-                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, **self._surroundings(),
-            )  # fmt: skip
+        command = (self._programs.path("postgres"), "-D", str(data), "-p", str(self.port),
+                   "-c", f"config_file={data / 'headrace.conf'}")  # fmt: skip
+        if self._guard is None:
+            return False
+        process = self._guard.launch("server", command, self.folder / "log", **self._surroundings())
         self._process = process
-        if self._guard is not None:
-            self._guard.watch(process.pid)
         wait_until(lambda: process.poll() is not None or self._is_ready(process.pid), START_SECONDS)
         if process.poll() is None and self._is_ready(process.pid):
             return True
@@ -263,9 +275,9 @@ class Cluster:
         return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"  # noqa: PLR2004
 
     def _forget(self) -> None:
+        if self._guard is not None and self._process is not None:
+            self._guard.forget(self._process.pid)
         self._process = None
-        if self._guard is not None:
-            self._guard.forget()
 
     def _connection(self) -> list[str]:
         return ["--host", HOST, "--port", str(self.port), "--username", SUPERUSER, "--no-password"]
@@ -273,7 +285,8 @@ class Cluster:
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
             [self._programs.path(program), *arguments],
-            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, **self._surroundings(),
+            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, start_new_session=True,
+            **self._surroundings(),
         )  # fmt: skip
         if done.returncode != 0:
             message = f"{program} failed: {done.stderr.strip() or done.stdout.strip()}"
@@ -283,7 +296,7 @@ class Cluster:
         """Return what every program runs in: the account, a folder it may enter, and none of our PG* variables."""
         environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC", "HOME": str(self.folder)}
         account = {} if self._account is None else self._account.popen_arguments()
-        return {"cwd": self.folder, "env": environment, "start_new_session": True, **account}
+        return {"cwd": self.folder, "env": environment, **account}
 
     def _owned(self, path: Path) -> None:
         if self._account is not None:

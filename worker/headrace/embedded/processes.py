@@ -8,54 +8,122 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Literal
 
-from headrace.embedded.account import Account
-
-# Reads its orders from a pipe. When the pipe closes, because of `close()` or because the process that held it is gone
-# in whatever way, the server still under watch is ended and the folder removed. A parent-death signal would not do:
-# it fires when the *thread* that started the server ends, and only Linux has it.
+# Reads its orders from a pipe. When the pipe closes, because of `release()` or because the process that held it is gone
+# in whatever way, what is still under watch is ended and the folder removed. A parent-death signal would not do: it
+# fires when the *thread* that started the child ends, and only Linux has it.
+# The guard makes the folder itself: there is no moment at which the folder is there and the guard does not know it.
 GUARD = """
-trap '' HUP INT TERM
-pid=
-while read -r word value; do
-    case "$word" in watch) pid=$value ;; forget) pid= ;; esac
-done
-if [ -n "$pid" ] && kill -QUIT "$pid" 2>/dev/null; then
+trap '' HUP INT QUIT TERM
+watched= folder= pid_file=$1
+without() {
+    left=
+    for one in $watched; do case "$one" in *":$1") ;; *) left="$left $one" ;; esac; done
+    watched=$left
+}
+wait_while() {
     tries=0
-    while [ -e "$1" ] && [ "$tries" -lt 300 ]; do
+    while "$@" && [ "$tries" -lt 300 ]; do
         tries=$((tries + 1))
         sleep 0.1 2>/dev/null || sleep 1
     done
-fi
-if [ -n "$2" ]; then rm -rf -- "$2"; fi
+}
+serves() { [ -e "$pid_file" ] && kill -0 "$1" 2>/dev/null; }
+lives() { kill -0 "-$1" 2>/dev/null; }
+remains() { rm -rf -- "$1" 2>/dev/null; [ -e "$1" ]; }
+while read -r word value; do
+    case "$word" in
+    make) if mkdir -m 700 -- "$value" 2>/dev/null; then folder=$value; echo made; else echo no; fi ;;
+    leave) folder= ;;
+    pid-file) pid_file=$value ;;
+    forget) without "$value" ;;
+    *) watched="$watched $word:$value" ;;
+    esac
+done
+for one in $watched; do
+    case "$one" in
+    server:*) kill -QUIT "${one#*:}" ;;
+    maker:*) kill -TERM "${one#*:}" ;;
+    *) kill -KILL "-${one#*:}" ;;
+    esac 2>/dev/null
+done
+for one in $watched; do
+    case "$one" in
+    server:*) wait_while serves "${one#*:}" ;;
+    *) wait_while lives "${one#*:}" ;;
+    esac
+done
+if [ -n "$folder" ]; then wait_while remains "$folder"; fi
 """
+
+# Runs in the child, between its birth and its program. Standard output is the pipe to the guard until then: when our
+# process is killed right after the birth, the guard hears of the child before it sees the pipe close.
+# The subshell: a guard that somebody killed costs the safety net, not the work.
+LAUNCH = """
+(echo "$0 $$")
+log=$1
+shift
+exec "$@" >>"$log" 2>&1
+"""
+
+Care = Literal["server", "maker", "group"]
+"""How a child is ended: PostgreSQL's immediate stop; asked to give up, then waited for; killed with its whole group."""
 
 
 class Guard:
-    """A tiny process that outlives ours just long enough to end a server and remove a folder."""
+    """A tiny process that outlives ours just long enough to end what we started and remove a folder.
 
-    def __init__(self, account: Account, *, pid_file: Path, remove: Path | None) -> None:
+    ``pid_file``: a server is gone when this file is.
+    """
+
+    def __init__(self, pid_file: Path | None = None) -> None:
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, "headrace-guard", str(pid_file), str(remove or "")],
+            ["/bin/sh", "-c", GUARD, "headrace-guard", str(pid_file or "")],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd="/",
             start_new_session=True,  # Ctrl-C is for the process that we guard, not for the guard
             text=True,
-            **account.popen_arguments(),
         )
 
-    def watch(self, pid: int) -> None:
-        """End this process when ours has ended."""
-        self._say(f"watch {pid}")
+    def make_folder(self, folder: Path) -> bool:
+        """Make a folder, closed to others, that goes when we go; tells whether it could be made."""
+        self._say(f"make {folder}")
+        if self._process.stdout is None:
+            return False
+        return self._process.stdout.readline() == "made\n"
 
-    def forget(self) -> None:
-        """There is nothing to end any more."""
-        self._say("forget")
+    def remove_folder(self, folder: Path) -> None:
+        """Remove the folder now, empty as it is."""
+        folder.rmdir()
+        self._say("leave")
+
+    def expect_pid_file(self, pid_file: Path) -> None:
+        """Name the file that a server removes last."""
+        self._say(f"pid-file {pid_file}")
+
+    def launch(self, care: Care, command: Sequence[str], log: Path, **arguments: Any) -> "subprocess.Popen[bytes]":
+        """Start a program in a session of its own that ends when we end; what it prints is added to ``log``.
+
+        ``arguments`` are those of ``subprocess.Popen``.
+        """
+        return subprocess.Popen(
+            ["/bin/sh", "-c", LAUNCH, care, str(log), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._process.stdin,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            **arguments,
+        )
+
+    def forget(self, pid: int) -> None:
+        """Let go of a process that has ended, before its number is another's."""
+        self._say(f"forget {pid}")
 
     def release(self, timeout: float = 60.0) -> None:
         """Let the guard do its last work now, and wait for that; `timeout` in seconds."""
@@ -67,6 +135,8 @@ class Guard:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def _say(self, line: str) -> None:
         # A guard that somebody killed costs the safety net, not the work.
