@@ -4,12 +4,12 @@ What a handler writes can be asserted as text and arguments; what it reads is an
 of the test's author. A read model that must really hold rows needs PostgreSQL, not this.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.domain.errors import NotAllowed, UsageError
+from headrace.domain.handler_statements import require_harmless
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,6 @@ Responder = Callable[[Statement], Any]
 
 CheckState = Callable[[], None]
 NoteError = Callable[[], None]
-
-_LEADING_COMMENTS = re.compile(r"(\s|--[^\n]*(\n|$)|/\*.*?\*/)*", re.DOTALL)
-_ENDS_TRANSACTION = re.compile(
-    r"(commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!.*\bto\b))\b",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 class NoAnswer(UsageError):
@@ -103,12 +97,7 @@ class RecordedConnection:
             raise NotAllowed(
                 "this connection belongs to a transaction that has ended: use it only while the handler runs"
             )
-        leading = _LEADING_COMMENTS.match(query)
-        if _ENDS_TRANSACTION.match(query, leading.end() if leading else 0):
-            raise NotAllowed(
-                f"{query.strip()[:40]!r}: a handler cannot begin or end a transaction; its writes commit together with "
-                "its position"
-            )
+        require_harmless(query)
 
     def _rows(self, statement: Statement) -> list[Any]:
         self._check(statement.query)
