@@ -33,7 +33,7 @@ def migrate_command(
 
 
 async def _migrate(settings: Settings, output: OutputForm) -> ExitCode:
-    applied = await migrate(settings.required_dsn(), settings.schema_name)
+    applied = await migrate(settings.required_dsn(), settings.schema_name, pooler=settings.pooler)
     if output is OutputForm.JSON:
         print_json({"schema": settings.schema_name, "applied": applied})
     elif applied:

@@ -42,6 +42,8 @@ _TOO_MANY = {"53300"}
 _NO_SUCH_TARGET = {"3D000", "28000", "28P01"}
 _IDLE_TIMEOUT = "25P03"
 _NO_RIGHT = "42501"
+_STRANGE_SESSION = {"26000", "42P05"}
+"""A prepared statement of ours is not in the session, or one of somebody else's is."""
 
 
 def translate(error: BaseException, own: bool = True) -> HeadraceError | None:
@@ -59,6 +61,11 @@ def translate(error: BaseException, own: bool = True) -> HeadraceError | None:
         broke = any(words in str(error) for words in ("cannot switch to", "cannot process message"))
         return Unavailable(f"the connection to the database broke: {error}") if broke else None
     if isinstance(error, ConnectionError):
+        if "rejected SSL upgrade" in str(error):
+            return UsageError(
+                "the server offers no TLS, and sslmode in the DSN asks for it: switch it on there (ssl = on), "
+                "or correct sslmode"
+            )
         return Unavailable(f"the database cannot be reached: {error}")
     return None
 
@@ -83,10 +90,22 @@ def _of_own_statement(state: str, error: asyncpg.PostgresError) -> HeadraceError
         return Conflict(str(error))
     if state.startswith(NOT_EXACT):
         return NotExact(str(error))
+    return _of_surroundings(state, error)
+
+
+def _of_surroundings(state: str, error: asyncpg.PostgresError) -> HeadraceError | None:
+    if state in _STRANGE_SESSION:
+        return UsageError(
+            "this session is shared with others, as behind PgBouncer in transaction mode: set HEADRACE_POOLER=true "
+            "(in code pooler=True)"
+        )
     if state in _UNDEFINED:
         return SchemaMissing(f"{error}: run `headrace migrate` on this database as the owner of the schema")
     if state == _NO_RIGHT:
-        return MissingRight(f"{error}: the role needs the rights of a worker; the owner of the schema grants them")
+        return MissingRight(
+            f"{error}: the role needs the rights of a worker; the owner of the schema gives it what "
+            "`headrace migrate --grants ROLE` prints"
+        )
     return None
 
 

@@ -62,7 +62,7 @@ def known_migrations() -> tuple[Migration, ...]:
     return tuple(found)
 
 
-async def migrate(dsn: str, schema: str = DEFAULT_SCHEMA) -> list[str]:
+async def migrate(dsn: str, schema: str = DEFAULT_SCHEMA, *, pooler: bool = False) -> list[str]:
     """Bring the schema up to this release and return the names of the migrations applied now.
 
     Safe to call from several processes at once, and again; each migration is applied whole or not at all.
@@ -75,7 +75,7 @@ async def migrate(dsn: str, schema: str = DEFAULT_SCHEMA) -> list[str]:
     """
     applied: list[str] = []
     async with await Database.open(
-        dsn, schema=schema, min_size=1, max_size=1, application_name="headrace migrate"
+        dsn, schema=schema, min_size=1, max_size=1, application_name="headrace migrate", pooler=pooler
     ) as database:
         for migration in known_migrations():
             async with database.session() as session, session.transaction():

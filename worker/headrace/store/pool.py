@@ -15,9 +15,10 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction
 
-from headrace.domain.errors import HandlerTimeout, Unavailable, UsageError
+from headrace.domain.errors import HandlerTimeout, Unavailable
 from headrace.store.errors import IDLE_TOO_LONG, translated
 from headrace.store.queries import DEFAULT_SCHEMA, Queries
+from headrace.store.reaching import checked_dsn, reaching
 
 OnStatement = Callable[[str], None]
 """Hears of every executed command other than BEGIN, COMMIT and ROLLBACK; gets its text."""
@@ -28,36 +29,6 @@ ABANDON_SECONDS = 2.0
 
 async def _keep(connection: asyncpg.Connection) -> None:
     """Leave the session as it is: nothing relies on it, and RESET would cost a round trip each time."""
-
-
-def checked_dsn(dsn: str) -> str:
-    """Return a DSN that names a PostgreSQL server by TCP or unix socket.
-
-    Raises:
-        UsageError: it does not; the message shows nothing of it but its scheme, since it may hold a password.
-
-    """
-    scheme, separator, _ = dsn.partition("://")
-    if not separator or scheme not in {"postgresql", "postgres"}:
-        raise UsageError(
-            "the DSN must look like postgresql://user@host:5432/database"
-            + (f", not like {scheme}://…" if separator and scheme.isalnum() else "")
-            + " (HEADRACE_DSN or --dsn)"
-        )
-    return dsn
-
-
-@contextmanager
-def _reaching() -> Iterator[None]:
-    """Run a block that connects: what goes wrong there is an unreachable server or a wrong DSN."""
-    try:
-        with translated():
-            yield
-    except (OSError, TimeoutError) as error:
-        why = str(error) or "no answer, or no connection free"
-        raise Unavailable(f"the database cannot be reached: {why}") from error
-    except ValueError as error:
-        raise UsageError(f"the DSN cannot be used: {error}") from error
 
 
 def _is_closed(connection: asyncpg.Connection) -> bool:
@@ -140,7 +111,8 @@ class Session:
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """Run one statement (without arguments: a script) and return its command tag."""
-        async with self._statement(query):
+        # A script is one message, which a pooler cannot tear apart: what no transaction may hold goes, too.
+        async with self._statement(query, whole=not args):
             return await self._connection.execute(query, *args, timeout=timeout or self._timeout)
 
     async def executemany(self, query: str, args: Iterable[Sequence[Any]], timeout: float | None = None) -> None:
@@ -197,9 +169,9 @@ class Session:
                 self._connection.terminate()
 
     @asynccontextmanager
-    async def _statement(self, text: str) -> AsyncIterator[None]:
+    async def _statement(self, text: str, *, whole: bool = False) -> AsyncIterator[None]:
         self.count(text)
-        if self._database.pooler and not self._in_transaction():
+        if self._database.pooler and not whole and not self._in_transaction():
             # Behind a pooler parse and execute must reach the same server session: only a transaction holds it.
             async with self.transaction():
                 with translated(self._own):
@@ -247,7 +219,7 @@ class Database:
 
         """
         arguments: dict[str, Any] = {"statement_cache_size": 0} if pooler else {}
-        with _reaching():
+        with reaching():
             # The driver would restore a floor of connections by a task of its own, which logs while the server is
             # down: no floor, and the first connections by hand.
             pool = await asyncpg.create_pool(
@@ -291,7 +263,7 @@ class Database:
             Unavailable: no connection can be made.
 
         """
-        with _reaching():
+        with reaching():
             connection = await self._pool.acquire(timeout=CONNECT_SECONDS * 3)
         inner = cast("asyncpg.Connection", connection)
         try:

@@ -5,27 +5,19 @@ driver's own errors, except those that say that the session or the transaction i
 a handler end the transaction that also moves its positions.
 """
 
-import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import groupby
 from typing import Any
 
 from headrace.domain.errors import HandlerTimeout, HeadraceError, NotAllowed, TransactionAborted, Unavailable
+from headrace.domain.handler_statements import require_harmless
 from headrace.domain.ids import LeaseId, PartitionId
 from headrace.ports.clock import Identity
 from headrace.ports.work import Flush, Flushed, KeyFailure
 from headrace.store import flushing
 from headrace.store.errors import translated
 from headrace.store.pool import Session
-
-_COMMENTS = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
-_ENDS = re.compile(
-    _COMMENTS
-    + r"(commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:(?:work|transaction)"
-    r"\s+)?to\b))\b",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 class HandlerConnection:
@@ -128,11 +120,7 @@ class HandlerConnection:
 
     def _check(self, query: str) -> None:
         self.require_open()
-        if _ENDS.match(query):
-            raise NotAllowed(
-                f"{query.strip()[:40]!r}: a handler cannot begin or end a transaction; its writes commit together with "
-                "its position. Raise an error to undo them, or use a savepoint"
-            )
+        require_harmless(query)
 
     async def _require_fence(self) -> None:
         if not await self._session.fetchval(self._session.queries.fence_stands, str(self._lease)):
