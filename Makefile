@@ -4,16 +4,16 @@ PYTHON := .venv/bin/python
 TESTS ?= tests
 BENCH ?= engine_catchup
 # Folders that hold Python once somebody has written it.
-CODE := worker operator tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py examples/*/*.py))))
+CODE := worker operator tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py examples/*/*.py scripts/*.py))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types imports architecture check test soak demo bench constraints clean
+.PHONY: help setup fmt lint types imports architecture links docs reference check test soak demo bench constraints clean
 
 help: ## print this list
 	@sh scripts/list-targets Makefile
 
 setup: ## make .venv with everything that development needs
-	@sh scripts/make-environment .venv dev,demo,operator,fast
+	@sh scripts/make-environment .venv dev,demo,docs,operator,fast
 
 fmt: setup ## format the code and fix what can be fixed
 	$(PYTHON) -m ruff format .
@@ -32,7 +32,18 @@ imports: setup ## check who imports whom
 architecture: setup ## check the rules of the house
 	$(PYTHON) -m pytest -q tests/architecture
 
-check: lint types imports architecture ## all of these
+check: lint types imports architecture links ## all of these
+
+links: setup ## check the pages: every link and anchor, and that what is generated is up to date
+	@$(PYTHON) scripts/command_reference.py --check
+	@.venv/bin/zensical build --strict
+
+docs: reference ## build the pages into build/site
+	@.venv/bin/zensical build --strict
+	@echo "open build/site/index.html"
+
+reference: setup ## write docs/reference/commands.md from the command line
+	@$(PYTHON) scripts/command_reference.py
 
 test: setup ## run the tests; as root on Debian it first installs what they need
 	@sh scripts/install-debian

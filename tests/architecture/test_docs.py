@@ -5,23 +5,25 @@ Each check takes the root of a tree, so that a broken one can be shown to it. It
 
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import typer.main
 
-from headrace.cli.main import app
+import headrace
 from headrace.settings import Settings, variable
 from headrace.telemetry.metrics import Metrics
 
 Check = Callable[[Path], list[str]]
 
 ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ARROW = re.compile(r"-->.*: *(\w+)\(\) *$", re.MULTILINE)
 SENTENCE = re.compile(r"[a-z]+(,? [a-z]+){2,}")
 OF_POSTGRESQL = {"idle in transaction"}
@@ -191,28 +193,48 @@ def test_every_page_is_linked_from_somewhere() -> None:
     ] == []
 
 
-def test_the_readme_lists_every_variable() -> None:
-    """The README names the variables that the settings read, all of them and no other."""
-    named = set(re.findall(r"\bHEADRACE_[A-Z_]+", section(ROOT / "README.md", "Environment")))
+def test_the_pages_list_every_variable() -> None:
+    """The page of the settings names the variables that are read, all of them and no other."""
+    named = set(re.findall(r"\bHEADRACE_[A-Z_]+", section(REFERENCE / "settings.md", "Environment")))
 
     assert named == {variable(field) for field in Settings.model_fields}
 
 
-def test_the_readme_lists_every_metric() -> None:
-    """The README names the metrics that a worker shows, all of them and no other."""
+def test_the_pages_list_every_metric() -> None:
+    """The page of the metrics names what a worker shows, all of it and nothing else."""
     families = {family.name for family in Metrics().registry.collect()}
     counters = {family.name for family in Metrics().registry.collect() if family.type == "counter"}
-    named = set(re.findall(r"`(headrace_\w+)", section(ROOT / "README.md", "Metrics and probes")))
+    named = set(re.findall(r"`(headrace_\w+)", section(REFERENCE / "metrics.md", "Metrics")))
 
     assert named == {f"{name}_total" if name in counters else name for name in families}
 
 
-def test_the_readme_lists_every_command() -> None:
-    """The README names the commands that there are, all of them and no other."""
-    commands = {f"headrace {name}" for name in vars(typer.main.get_command(app))["commands"]}
-    named = {" ".join(code.split()[:2]) for code in CODE.findall(section(ROOT / "README.md", "Commands"))}
+def test_the_pages_list_every_public_name() -> None:
+    """The page of the Python names describes each that `headrace` offers."""
+    described = set(re.findall(r"^::: [\w.]+\.(\w+)$", (REFERENCE / "python.md").read_text("utf-8"), re.MULTILINE))
 
-    assert {name for name in named if name.startswith("headrace ")} == commands
+    assert set(headrace.__all__) - described == set()
+
+
+def test_the_page_of_the_commands_is_up_to_date() -> None:
+    """The page says what `--help` says; `make reference` writes it."""
+    script = ROOT / "scripts" / "command_reference.py"
+    done = subprocess.run([sys.executable, script, "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_page_is_in_the_site() -> None:
+    """A page that the site's menu leaves out would not be found there."""
+    menu = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+
+    assert [page for page in paths_below_docs() if page not in menu.split()] == []
+
+
+def paths_below_docs() -> list[str]:
+    """Return the pages of the site, as its menu writes them."""
+    docs = ROOT / "docs"
+    return [page.relative_to(docs).as_posix() for page in sorted(docs.rglob("*.md"))]
 
 
 def section(page: Path, title: str) -> str:
