@@ -1,6 +1,6 @@
 """The event store for applications: append from code, read a page.
 
-Appends need no engine and no worker. Events are pydantic models (the type is the class's name) or
+Appends need no engine and no worker. Events are pydantic models, whose type is named as handlers name it, or
 :class:`NewEvent`; models are known here by what they can do, not by importing pydantic.
 """
 
@@ -163,5 +163,7 @@ def _new_event(event: Any) -> NewEvent:
             )
         return event
     if isinstance(event, Model):
-        return NewEvent(type(event).__name__, RawJson(event.model_dump_json()))
+        # The same name by which `@on(Model)` asks for it.
+        name = getattr(event, "__event_type__", type(event).__name__)
+        return NewEvent(name, RawJson(event.model_dump_json()))
     raise BadInput(f"{type(event).__name__} is no event: give a pydantic model or NewEvent(type, data)")
