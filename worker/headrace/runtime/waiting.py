@@ -25,8 +25,10 @@ async def wait_for(
     Raises:
         NotFinished: ``timeout`` seconds went by; the message says what stands in the way.
         NotFound: there is no such subscription.
+        UsageError: its mapped event table is gone.
 
     """
+    operations = await operations.reading(name)
     database, table, observer = operations.database, operations.table, LogObserver()
     ports = Ports(
         reader=PostgresEvents(database, table),
@@ -38,7 +40,7 @@ async def wait_for(
         randomness=SystemRandomness(),
         observer=observer,
     )
-    horizon = HorizonService(PostgresHorizon(database, table), operations.clock, observer)
+    horizon = HorizonService(PostgresHorizon(database, table), operations.clock, observer, exact=table.mapping.exact)
     await horizon.start()
     wanted = None if position is None else Position(position)
     await arrival.wait_for(ports, horizon, name, wanted, timeout, key)

@@ -159,7 +159,7 @@ class Worker:
         """Return who keeps the line where it is, as far as that can be told now."""
         try:
             async with open_operations(self._settings) as operations:
-                return str(await operations.who_holds() or "")
+                return str(await operations.who_holds(self._app.events) or "")
         except HeadraceError:
             return ""
 

@@ -15,6 +15,7 @@ from headrace.ports.failures import Failure, Resumed
 from headrace.ports.work import FailureState
 from headrace.store.mapping import EventTable
 from headrace.store.pool import Database, Session
+from headrace.store.sources import table_of, tables_of
 
 PAGE_ROWS = 500
 RESUME_ROWS = 1000
@@ -26,13 +27,12 @@ _AT_ODDS = "the tables were written by hand, or this is a mistake of ours; nothi
 
 
 class PostgresFailures:
-    """Implements ``ports.failures.Failures``; events are looked up in one event table."""
+    """Implements ``ports.failures.Failures``; events are looked up in the subscription's own table."""
 
     def __init__(self, database: Database, table: EventTable) -> None:
         self._database = database
         self._queries = database.queries
-        self._page = self._queries.render("failures_page", events=table.events)
-        self._one = self._queries.render("failure_of_key", events=table.events)
+        self._table = table
 
     async def list(
         self, names: Sequence[str] | None = None, states: Sequence[FailureState] | None = None
@@ -41,12 +41,14 @@ class PostgresFailures:
         wanted = None if states is None else [state.value for state in states]
         async with self._database.session() as session:
             runs = await session.fetch(self._queries.failing_runs, _array(names))
+            tables = await tables_of(session, self._table, [run["name"] for run in runs])
         for run in runs:
+            page = self._queries.render("failures_page", events=tables.get(run["name"], self._table).events)
             position = 0
             while True:
                 # No connection is held while the caller looks at a page.
                 async with self._database.session() as session:
-                    rows = await session.fetch(self._page, run["run"], position, wanted, PAGE_ROWS)
+                    rows = await session.fetch(page, run["run"], position, wanted, PAGE_ROWS)
                 for row in rows:
                     yield _failure(run["name"], row)
                 if len(rows) < PAGE_ROWS:
@@ -97,7 +99,9 @@ class PostgresFailures:
             return Position(failing)
 
     async def _find(self, session: Session, address: Address) -> asyncpg.Record:
-        row = await session.fetchrow(self._one, address.name, address.key if address.key is not None else WHOLE_LOG)
+        table = await table_of(session, self._table, address.name)
+        query = self._queries.render("failure_of_key", events=table.events)
+        row = await session.fetchrow(query, address.name, address.key if address.key is not None else WHOLE_LOG)
         if row is None:
             raise _no_failure(address)
         return row

@@ -5,10 +5,11 @@ from headrace.domain.ids import Position
 from headrace.domain.subscription import Status
 from headrace.store.mapping import EventTable
 from headrace.store.pool import Database
+from headrace.store.sources import table_of
 
 
 class PostgresSkipping:
-    """Moves the cursor of a standing subscription over its next wanted event."""
+    """Moves the cursor of a standing subscription over its next wanted event; ``table`` is the one most are of."""
 
     def __init__(self, database: Database, table: EventTable) -> None:
         self._database = database
@@ -24,7 +25,6 @@ class PostgresSkipping:
         """
         queries = self._database.queries
         lock = queries.render("pass_over_lock", ordered_reading=queries.fragment("ordered_reading"))
-        move = queries.render("pass_over", events=self._table.events)
         async with self._database.session() as session, session.transaction():
             row = await session.fetchrow(queries.skip_main_lock, name)
             if row is None:
@@ -36,6 +36,8 @@ class PostgresSkipping:
                     f"{name} is {row['status']}: an event is passed over only while the subscription stands still; "
                     "`headrace failures skip` drops the failing event of one key"
                 )
+            table = await table_of(session, self._table, name)
+            move = queries.render("pass_over", events=table.events)
             cursor = await session.fetchrow(lock, row["run"])
             if cursor is None:
                 raise NotAllowed(f"{name} was never set up: there is nothing to pass over")

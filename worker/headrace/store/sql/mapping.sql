@@ -111,3 +111,15 @@ select $1::text, $2::text, $3::text, $4::boolean, $5::text
 on conflict (name) do update set
     relation = excluded.relation, sequence = excluded.sequence, exact = excluded.exact,
     events_sql = excluded.events_sql;
+
+-- name: sources_of
+-- The event tables of some subscriptions as workers have stored them; nulls for what is not there any more.
+select s.name, s.source, n.nspname::text as table_schema, c.relname::text as table_name, o.exact, o.events_sql,
+       c.oid::bigint as relation, q.seqrelid::bigint as sequence, o.sequence as sequence_name, q.seqcache as cache,
+       q.seqincrement as step
+  from headrace.subscriptions s
+  left join headrace.sources o on o.name = s.source
+  left join pg_class c on c.oid = to_regclass(o.relation)
+  left join pg_namespace n on n.oid = c.relnamespace
+  left join pg_sequence q on q.seqrelid = to_regclass(o.sequence)
+ where s.name = any ($1::text[]);
