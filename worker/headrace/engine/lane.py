@@ -172,10 +172,10 @@ class Lane:
         limit = min(tracked.bound.limit, portion.events)
         try:
             if tracked.partitioned:
-                loaded = await self._work.load(group, limit, portion.events, options.max_bytes, tracked.declared)
+                loaded = await self._work.load(group, limit, portion.events, options.load_bytes, tracked.declared)
             else:
                 loaded = await self._work.load_log(
-                    group, tracked.bound.wanted, self._line(), limit, options.max_bytes, tracked.declared
+                    group, tracked.bound.wanted, self._line(), limit, options.load_bytes, tracked.declared
                 )
             assignment = Assignment(tracked, group, loaded, self._number)
             if loaded.held:

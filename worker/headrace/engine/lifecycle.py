@@ -57,7 +57,7 @@ class Lifecycle:
         options = self._shared.options
         budget = min(options.group_seconds, options.lease_seconds / 3)
         parts = bound.partitions_per_claim or options.group_partitions
-        pace = self._paces.setdefault(bound.name, Pace(budget, parts, options.group_events, options.max_bytes))
+        pace = self._paces.setdefault(bound.name, Pace(budget, parts, options.group_events, options.load_bytes))
         declared = bound.declaration(options.app).digest
         return Tracked(bound, stored, pace, bound.timeout or options.handler_timeout, parts, declared)
 

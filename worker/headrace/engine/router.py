@@ -137,7 +137,7 @@ class Router:
                 self._tracked.run, partitioner, bound.wanted, line, limit, self._tracked.declared
             )
         batch = await self._routing.read_unrouted(
-            self._tracked.run, bound.wanted, line, limit, self._shared.options.max_bytes, self._tracked.declared
+            self._tracked.run, bound.wanted, line, limit, self._shared.options.route_bytes, self._tracked.declared
         )
         if batch.outcome is not RouteOutcome.ROUTED:
             return RouteResult(batch.outcome, batch.position)

@@ -10,7 +10,8 @@ class Tuning:
     """Sizes and times of one engine; all times in seconds.
 
     ``group_events`` and ``group_partitions`` are the ceilings of a claim group; inside them the
-    measured time per event decides. ``max_bytes`` bounds the event data of one load.
+    measured time per event decides. ``max_bytes`` bounds the event data that the lanes of this process
+    load at a time, ``route_bytes`` what a router reads to make keys in Python; one event always fits.
     """
 
     app: str
@@ -26,6 +27,7 @@ class Tuning:
     group_partitions: int = 1000
     group_seconds: float = 1.0
     max_bytes: int = 32 * 1024 * 1024
+    route_bytes: int = 8 * 1024 * 1024
     beat_seconds: float = 1.0
     poll_min: float = 0.01
     poll_max: float = 0.5
@@ -37,3 +39,8 @@ class Tuning:
     sweep_slice: int = 20_000
     start_from: Start | None = None
     source: str | None = None
+
+    @property
+    def load_bytes(self) -> int:
+        """What one lane may load at a time: its share, so that more lanes do not take more memory."""
+        return max(self.max_bytes // max(self.lanes, 1), 1)
