@@ -11,7 +11,8 @@ from typing import Any
 
 import typer
 import typer.main
-from typer.core import TyperCommand
+
+from headrace.cli.helping import Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,12 @@ COMMANDS = {
     "status": Entry(
         "Show how subscriptions stand, and the reason when one stands still.",
         "status:status_command",
-        ("headrace status", "headrace status orders_by_customer --partitions"),
+        ("headrace status", "headrace status orders_by_customer --partitions", "headrace status --output json"),
+    ),
+    "top": Entry(
+        "Show the status live, until q or Ctrl-C; a plain table each time when piped.",
+        "top:top_command",
+        ("headrace top", "headrace top orders_by_customer --every 5"),
     ),
     "skip": Entry(
         "Pass over an event that no key can be made for. Audited; only while the subscription stands still.",
@@ -80,11 +86,26 @@ COMMANDS = {
         "demo:demo_command",
         ("headrace demo --events 20000 --workers 3",),
     ),
+    "new": Entry(
+        "Make a small project to start from: a subscriber with its tests, a Makefile, an image, a manifest.",
+        "new:new_command",
+        ("headrace new shop",),
+    ),
+    "dev": Entry(
+        "Run an app on a PostgreSQL of its own; saved files are taken up at once, and the status shows live.",
+        "dev:dev_command",
+        ("headrace dev shop.read_models:app", "headrace dev shop.read_models:app --events events.jsonl"),
+    ),
+    "completion": Entry(
+        "Print what makes a shell complete commands, options and names of subscriptions.",
+        "completing:completion_command",
+        ("source <(headrace completion bash)",),
+    ),
     "failures": Entry("Keys that fail: list, look, try again, or skip an event.", "failures:failures_app"),
 }
 
 
-class Deferred(TyperCommand):
+class Deferred(Command):
     """Stands in the list for a command that is loaded when it is called."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -103,5 +124,5 @@ def loaded(name: str) -> Any:
 
 def _alone(name: str, command: Callable[..., None], entry: Entry) -> typer.Typer:
     app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    app.command(name, epilog="\n\n".join(f"Example: {example}" for example in entry.examples))(command)
+    app.command(name, cls=Command, epilog="\n\n".join(f"Example: {example}" for example in entry.examples))(command)
     return app

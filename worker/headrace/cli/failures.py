@@ -6,10 +6,34 @@ from typing import Annotated, Any
 
 import typer
 
+from headrace.cli.completing import subscription_names
 from headrace.cli.ending import ExitCode
 from headrace.cli.execution import run
-from headrace.cli.options import DsnOption, KeyOption, OutputOption, SchemaOption, settings_with
-from headrace.cli.output import Cell, OutputForm, coloured, console, count, duration, print_json, print_rows, say, shown
+from headrace.cli.helping import Command, CommandGroup
+from headrace.cli.options import (
+    DsnOption,
+    KeyOption,
+    NamesArgument,
+    OutputOption,
+    SchemaOption,
+    settings_with,
+    with_standard_input,
+)
+from headrace.cli.output import (
+    BAD,
+    CARE,
+    QUIET,
+    Cell,
+    OutputForm,
+    coloured,
+    console,
+    count,
+    duration,
+    print_json,
+    print_rows,
+    say,
+    shown,
+)
 from headrace.domain.errors import BadInput, NotFound
 from headrace.domain.ids import Address, Position
 from headrace.ports.failures import Failure
@@ -19,23 +43,27 @@ from headrace.settings import Settings
 from headrace.telemetry.redaction import shown_key
 
 MOST_LISTED = 1000
-COLOURS = {FailureState.BACKING_OFF: "yellow", FailureState.PARKED: "red", FailureState.WAITING: "bold red"}
+COLOURS = {FailureState.BACKING_OFF: CARE, FailureState.PARKED: BAD, FailureState.WAITING: f"bold {BAD}"}
 
 failures_app = typer.Typer(
     name="failures",
+    cls=CommandGroup,
     help="Keys that fail: list, look, try again, or skip an event.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
 )
 
-AddressArgument = Annotated[str, typer.Argument(metavar="NAME#KEY", help="A partition; or NAME with --key KEY.")]
+AddressArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME#KEY", help="A partition; or NAME with --key KEY.", autocompletion=subscription_names),
+]
 WhyOption = Annotated[str, typer.Option("--why", help="A reason, kept in the audit.")]
 
 
-@failures_app.command("list", epilog="Example: headrace failures list orders_by_customer --state parked")
+@failures_app.command("list", cls=Command, epilog="Example: headrace failures list orders_by_customer --state parked")
 def list_command(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", show_default=False)] = None,
+    names: NamesArgument = None,
     state: Annotated[
         list[FailureState] | None,
         typer.Option("--state", help="Only keys in this state; repeatable.", show_default=False),
@@ -47,10 +75,10 @@ def list_command(
 ) -> None:
     """List failing keys: where they stand, what they wait for, why."""
     settings = settings_with(dsn=dsn, schema_name=schema)
-    raise typer.Exit(run(_list(settings, names or None, state or None, limit, output)))
+    raise typer.Exit(run(_list(settings, with_standard_input(names), state or None, limit, output)))
 
 
-@failures_app.command("show", epilog="Example: headrace failures show 'orders_by_customer#customer-17'")
+@failures_app.command("show", cls=Command, epilog="Example: headrace failures show 'orders_by_customer#customer-17'")
 def show_command(
     address: AddressArgument,
     key: KeyOption = None,
@@ -63,11 +91,21 @@ def show_command(
     raise typer.Exit(run(_show(settings, _keyed(address, key), output)))
 
 
-@failures_app.command("resume", epilog="Example: headrace failures resume orders_by_customer --why 'fixed in 1.4'")
+@failures_app.command(
+    "resume",
+    cls=Command,
+    epilog="Example: headrace failures resume orders_by_customer --why 'fixed in 1.4'\n\n"
+    "Example: headrace failures resume - --why 'fixed in 1.4' < keys.txt",
+)
 def resume_command(
     addresses: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME|NAME#KEY…]", help="Which; or --all.", show_default=False),
+        typer.Argument(
+            metavar="NAME|NAME#KEY",
+            help="Which; or --all; - reads them from standard input, one a line.",
+            autocompletion=subscription_names,
+            show_default=False,
+        ),
     ] = None,
     key: KeyOption = None,
     every: Annotated[bool, typer.Option("--all", help="All failing keys of all subscriptions.")] = False,
@@ -80,12 +118,12 @@ def resume_command(
     settings = settings_with(dsn=dsn, schema_name=schema)
     if every == bool(addresses):
         raise BadInput("say which keys: NAME, NAME#KEY, or --all for every failing key of the database")
-    chosen = [Address.parse(text, key) for text in addresses or ()]
+    chosen = [Address.parse(text, key) for text in with_standard_input(addresses) or ()]
     raise typer.Exit(run(_resume(settings, chosen, why, output)))
 
 
 @failures_app.command(
-    "skip", epilog="Example: headrace failures skip 'orders_by_customer#customer-17' --why 'test data'"
+    "skip", cls=Command, epilog="Example: headrace failures skip 'orders_by_customer#customer-17' --why 'test data'"
 )
 def skip_command(
     address: AddressArgument,
@@ -147,7 +185,7 @@ async def _show(settings: Settings, address: Address, output: OutputForm) -> Exi
         "waiting": count(failure.waiting, "event"),
         "error": shown(failure.error_type),
     }
-    print_rows([[coloured(name, "dim"), value] for name, value in facts.items()])
+    print_rows([[coloured(name, QUIET), value] for name, value in facts.items()])
     console().print(shown(failure.error, 100_000), markup=False, emoji=False)
     return ExitCode.DONE
 

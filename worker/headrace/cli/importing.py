@@ -47,7 +47,7 @@ class Source:
 
 
 def import_command(
-    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="JSON Lines, .gz too; - is standard input.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="JSON Lines, .gz too; - is standard input.")],
     dsn: DsnOption = None,
     schema: SchemaOption = None,
     output: OutputOption = OutputForm.TEXT,

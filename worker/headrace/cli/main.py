@@ -7,14 +7,20 @@ import typer
 
 from headrace import __version__
 from headrace.cli.commands import COMMANDS, Deferred
+from headrace.cli.completing import prepare
 from headrace.cli.ending import guarded
+from headrace.cli.helping import CommandGroup
 
 DEBUG = "--debug"
+EPILOG = """Start with: headrace demo
+
+Exit codes: 0 done, 1 done with errors, 2 usage, 3 database unreachable, 4 not finished"""
 
 app = typer.Typer(
     name="headrace",
     help="Events in PostgreSQL, routed once to the partition they belong to, each partition worked in order.",
-    epilog="Start with: headrace demo",
+    epilog=EPILOG,
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -49,6 +55,7 @@ for _name, _entry in COMMANDS.items():
 
 def main() -> NoReturn:
     """Run the command line and leave the process."""
+    prepare()
     arguments = sys.argv[1:]
     # Wherever it stands, up to a bare --: people add it at the end of what failed.
     named = arguments[: arguments.index("--")] if "--" in arguments else arguments

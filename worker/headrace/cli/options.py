@@ -1,10 +1,14 @@
 """Options that several commands share, and the settings they lead to."""
 
+import sys
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
+from headrace.cli.completing import subscription_names
 from headrace.cli.output import OutputForm
+from headrace.domain.errors import BadInput
 from headrace.settings import Settings, read_settings
 
 DsnOption = Annotated[
@@ -43,6 +47,40 @@ TimeoutOption = Annotated[
 KeyOption = Annotated[
     str | None, typer.Option("--key", help="One partition key; instead of NAME#KEY.", show_default=False)
 ]
+
+
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="A subscription.", autocompletion=subscription_names, show_default=False)
+]
+NamesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME",
+        help="Subscriptions (default: all); - reads names from standard input, one a line.",
+        autocompletion=subscription_names,
+        show_default=False,
+    ),
+]
+STDIN = "-"
+
+
+def with_standard_input(given: Iterable[str] | None) -> list[str] | None:
+    """Return what was named, with the lines of standard input in place of a -; None where nothing was named.
+
+    Raises:
+        BadInput: a - was given, and standard input has no line: nothing must not come to mean everything.
+
+    """
+    found: list[str] = []
+    for text in given or ():
+        if text != STDIN:
+            found.append(text)
+            continue
+        lines = [line.strip() for line in sys.stdin if line.strip()]
+        if not lines:
+            raise BadInput("standard input names nothing: write one name a line")
+        found += lines
+    return found or None
 
 
 def settings_with(**options: Any) -> Settings:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headrace.cli.completing import subscription_names
 from headrace.cli.ending import ExitCode
 from headrace.cli.execution import run
 from headrace.cli.options import (
@@ -19,6 +20,7 @@ from headrace.cli.options import (
     SchemaOption,
     TimeoutOption,
     settings_with,
+    with_standard_input,
 )
 from headrace.cli.output import OutputForm, complain, count, print_json, say, shown
 from headrace.domain.errors import UsageError
@@ -40,8 +42,10 @@ TRACE = "\n\nTraceback"
 NamesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[APP] [NAME…]",
-        help="APP as module:attribute, unless --app or HEADRACE_APP says it; then subscriptions (default: all).",
+        metavar="APP NAME",
+        help="APP as module:attribute, unless --app or HEADRACE_APP says it; then subscriptions (default: all); "
+        "- reads names from standard input, one a line.",
+        autocompletion=subscription_names,
         show_default=False,
     ),
 ]
@@ -101,11 +105,17 @@ run_command = _until_done("run", Engine.run, "Handle what active subscriptions h
 def worker_command(
     app: Annotated[
         str | None,
-        typer.Argument(metavar="[APP]", help="module:attribute; default: HEADRACE_APP.", show_default=False),
+        typer.Argument(metavar="APP", help="module:attribute; default: HEADRACE_APP.", show_default=False),
     ] = None,
     subscriber: Annotated[
         list[str] | None,
-        typer.Option("--subscriber", metavar="NAME", help="Only this subscriber; repeatable.", show_default=False),
+        typer.Option(
+            "--subscriber",
+            metavar="NAME",
+            help="Only this subscriber; repeatable.",
+            autocompletion=subscription_names,
+            show_default=False,
+        ),
     ] = None,
     group: Annotated[str | None, typer.Option("--group", help="Only this group.", show_default=False)] = None,
     lanes: Annotated[
@@ -156,7 +166,7 @@ def app_and_names(names: list[str] | None, app: str | None) -> tuple[Settings, l
     if settings.app is None and given and _APP.fullmatch(given[0]):
         settings = settings_with(app=given.pop(0))
     settings.required_app()
-    return settings, given or None
+    return settings, with_standard_input(given)
 
 
 def _task(

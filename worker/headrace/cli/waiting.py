@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.completing import subscription_names
 from headrace.cli.ending import ExitCode
 from headrace.cli.execution import run
 from headrace.cli.options import DsnOption, KeyOption, OutputOption, SchemaOption, TimeoutOption, settings_with
@@ -17,7 +18,14 @@ from headrace.telemetry.logs import configure_logging
 
 
 def wait_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A subscription, or NAME#KEY for one partition of it.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A subscription, or NAME#KEY for one partition of it.",
+            autocompletion=subscription_names,
+        ),
+    ],
     position: Annotated[
         int | None, typer.Option("--position", min=0, help="Up to here; default: all that is in the log now.")
     ] = None,
