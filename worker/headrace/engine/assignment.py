@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headrace.domain.ids import LeaseId
+from headrace.domain.ids import LeaseId, Position
 from headrace.engine.tracked import Tracked
 from headrace.ports.work import ClaimGroup, Loaded, LoadedPartition
 
@@ -31,7 +31,11 @@ class Assignment:
         """How many events are loaded."""
         return sum(len(p.events) for p in self.partitions)
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether more was claimed than loaded: it is due again when the group ends."""
+    def leaves_more(self, line: Position) -> bool:
+        """Tell whether more is due as soon as the group ends: claimed and not loaded, or further up in the log.
+
+        While the group is in hand whoever else looks finds nothing and says so; nobody but its lane can know better.
+        """
+        if not self.tracked.partitioned:
+            return any(p.to < line for p in self.partitions)
         return self.group.backlog > sum(len(p.events) + len(p.vanished) for p in self.partitions)

@@ -96,7 +96,7 @@ class Lane:
                 if assignment.tracked.pace.may_prefetch and self._wake.marked() and not self._shared.draining:
                     ahead = asyncio.create_task(self._next(), name=f"lane-{self._number}-ahead")
                 await self._handle(assignment)
-                if assignment.is_partial:
+                if assignment.leaves_more(self._line()):
                     self._wake.mark(assignment.group.run)
         finally:
             if ahead is not None:
