@@ -1,0 +1,144 @@
+"""`headrace dev`: an app at work while it is written, its database kept, nothing left running."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from headrace.embedded.processes import is_alive
+from support import databases
+from support.commands import headrace
+from support.coroutines import run_test
+from support.databases import Database
+from support.projects import Dev, developing, project
+from support.waiting import wait_until
+
+APP = "shop.read_models:app"
+EVENTS = ("--events", "events.jsonl")
+ORDER = '{"stream": "customer-cy", "type": "OrderPlaced", "data": {"total_cents": 7}}'
+ADDING = "await self._add(db, key, 1, event.data.total_cents)"
+AT_WORK = "the worker has the code as it is now"
+
+
+@pytest.fixture
+def shop() -> Iterator[Path]:
+    """A new project of this test's own."""
+    databases.programs_or_skip("embedded")
+    with project() as folder:
+        yield folder
+
+
+def totals(dev: Dev) -> dict[str, int]:
+    """Return the total of each customer; none before the table is there."""
+    found: dict[str, int] = {}
+
+    async def read() -> None:
+        connection = await asyncpg.connect(dev.dsn)
+        try:
+            rows = await connection.fetch("select customer, total_cents from customer_totals")
+        except asyncpg.UndefinedTableError:
+            rows = []
+        finally:
+            await connection.close()
+        found.update({row[0]: row[1] for row in rows})
+
+    run_test(read())
+    return found
+
+
+def test_what_is_saved_is_at_work_at_once(shop: Path) -> None:
+    """Events that are added are handled; code that does not load changes nothing; code that does is at work; Ctrl-C
+    leaves no process, and the next start finds the database as it was.
+    """
+    with developing(shop, *EVENTS) as dev:
+        dev.wait_for("caught up")
+        assert totals(dev) == {"customer-ada": 500, "customer-bob": 0}
+
+        dev.edit("shop/read_models.py", ADDING, f"{ADDING})")
+        dev.wait_for("the code does not load")
+        assert "SyntaxError" in dev.said
+        dev.append(ORDER)
+        wait_until(lambda: totals(dev).get("customer-cy") == 7, 30, "the old worker goes on")
+
+        dev.edit("shop/read_models.py", f"{ADDING})", ADDING.replace("_cents)", "_cents * 100)"))
+        dev.wait_for(AT_WORK, 2)
+        dev.append(ORDER)
+        wait_until(lambda: totals(dev)["customer-cy"] == 707, 30, "the new code is at work")
+
+        left = dev.processes()
+        assert left
+        assert dev.end() == 130
+        assert [pid for pid in left if is_alive(pid)] == []
+        assert "Traceback" not in dev.said
+        assert "Fatal" not in dev.said
+
+    with developing(shop, *EVENTS) as dev:
+        dev.wait_for(AT_WORK, 3)
+        dev.wait_for("events.jsonl: 4 events appended")
+        assert "events.jsonl: 0 events" not in dev.said
+        assert totals(dev) == {"customer-ada": 500, "customer-bob": 0, "customer-cy": 707}
+        refused = headrace("dev", APP, cwd=shop)
+        assert refused.code == 2
+        assert "another `headrace dev` runs here" in refused.err
+        assert dev.end(signal.SIGTERM) == 143
+
+
+def test_a_key_that_failed_is_tried_when_its_handler_is_mended(shop: Path) -> None:
+    """A failing key backs off for long; the save of a mended handler has it tried at once."""
+    mistake = "raise ValueError('not yet')"
+    with developing(shop) as dev:
+        dev.edit("shop/read_models.py", ADDING, mistake)
+        dev.wait_for(AT_WORK)
+        assert headrace("import", "events.jsonl", dsn=dev.dsn, cwd=shop).code == 0
+        dev.wait_for("not yet")
+        dev.wait_for("back off")
+        dev.edit("shop/read_models.py", mistake, ADDING)
+        wait_until(lambda: totals(dev) == {"customer-ada": 500, "customer-bob": 0}, 30, "all is handled")
+        assert dev.end() == 130
+
+
+def test_a_kill_leaves_nothing_running(shop: Path) -> None:
+    """Killed, it takes nothing down itself; its worker and its server still end, and the database starts again."""
+    with developing(shop, *EVENTS) as dev:
+        dev.wait_for("caught up")
+        left = dev.processes()
+        workers = {pid for pid in left if b"runtime.dev.child" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+        assert len(workers) == 1
+        assert dev.end(signal.SIGKILL) == -signal.SIGKILL
+        wait_until(lambda: not any(is_alive(pid) for pid in left), 60, "worker and server have ended")
+    with developing(shop, *EVENTS) as dev:
+        dev.wait_for("caught up", 2)
+        assert totals(dev) == {"customer-ada": 500, "customer-bob": 0}
+        assert dev.end() == 130
+    with developing(shop, "--fresh") as dev:
+        dev.wait_for("caught up", 3)
+        assert totals(dev) == {}
+        assert dev.end() == 130
+
+
+def test_a_database_can_be_named(shop: Path, empty_database: Database) -> None:
+    """With --dsn the schema is made there, no server is started, and HEADRACE_DSN is not looked at."""
+    variables = {"dsn": "postgresql://nobody@127.0.0.1:1/nowhere"}
+    with developing(shop, *EVENTS, "--dsn", empty_database.dsn, variables=variables) as dev:
+        dev.wait_for("caught up")
+        assert not (shop / ".headrace").exists()
+        assert dev.end() == 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "no application was named"),
+        ((APP, "--events", "nosuch.jsonl"), "nosuch.jsonl is no file"),
+        ((APP, "--dsn", "postgresql://a@127.0.0.1/b", "--fresh"), "nothing is forgotten"),
+    ],
+    ids=["no app", "no events", "fresh with a dsn"],
+)
+def test_a_wrong_call_is_refused_before_anything_starts(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
+    """One message with the fix, exit code 2, and no folder made."""
+    outcome = headrace("dev", *arguments, cwd=tmp_path)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert says in outcome.err
+    assert list(tmp_path.iterdir()) == []
