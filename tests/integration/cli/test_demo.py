@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,12 @@ from pathlib import Path
 import pytest
 
 from headrace.embedded.processes import is_alive
-from headrace.runtime.demo.scene import Script, Stage
+from headrace.runtime.demo.course import Course
+from headrace.runtime.demo.figures import Figures, StoryLine
+from headrace.runtime.demo.plot import shop_plot
+from headrace.runtime.demo.scene import Script, stage_on
 from headrace.runtime.demo.shop import CUSTOMERS, TYPES, shop_log
-from headrace.runtime.demo.verdict import Verdict
+from headrace.runtime.demo.verdict import Verdict, judge
 from headrace.runtime.json_lines import read_lines
 from support import databases
 from support.commands import Outcome, command, environment, headrace, started
@@ -65,7 +69,7 @@ def test_ctrl_c_takes_everything_down(temporary: Path) -> None:
     with started("demo", "--events", "20000") as process:
         assert process.stdout is not None
         said = b""
-        while b"started, pid" not in said:
+        while b"are started, pid" not in said:
             line = process.stdout.readline()
             assert line, (said, process.stderr and process.stderr.read())
             said += line
@@ -79,16 +83,28 @@ def test_ctrl_c_takes_everything_down(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-async def test_the_verdict_sees_what_is_wrong(database: Database, tmp_path: Path) -> None:
+class Listening:
+    """Hears the story, and keeps the last figures."""
+
+    def __init__(self) -> None:
+        self.story: list[str] = []
+        self.seen: list[Figures] = []
+
+    def tell(self, line: StoryLine) -> None:
+        """Keep what has happened."""
+        self.story.append(line.text)
+
+    def see(self, figures: Figures) -> None:
+        """Keep the figures."""
+        self.seen.append(figures)
+
+
+async def test_the_verdict_sees_what_is_wrong(database: Database) -> None:
     """One row changed, one lost, one doubled, one mail lost: each makes the verdict wrong for its subscriber."""
-    stage = Stage(database.dsn, tmp_path)
-    try:
-        await stage.fill(Script(1500), lambda _: None)
-        stage.start_workers(1)
-        await stage.wait_for_workers(lambda: None)
-        right = {verdict.name: verdict.right for verdict in await stage.judge()}
+    plot, show = shop_plot(1500), Listening()
+    with stage_on(database.dsn, plot) as stage:
+        ending = await Course(stage, Script(1500), show, time.monotonic()).play()
         async with database.connection() as connection:
-            await connection.execute("update customers set cents = cents + 1 where customer = 'customer-0001'")
             await connection.execute(
                 "update customers set cents = cents + 1 where customer = (select min(customer) from customers)"
             )
@@ -99,12 +115,12 @@ async def test_the_verdict_sees_what_is_wrong(database: Database, tmp_path: Path
             )
         for file in stage.mailbox.iterdir():
             file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
-        wrong = {verdict.name: verdict.right for verdict in await stage.judge()}
-    finally:
-        stage.end()
+        wrong = {verdict.name: verdict.right for verdict in await judge(stage.dsn, stage.mailbox, plot)}
 
-    assert right == dict.fromkeys(("customers", "products", "cash_book", "parcel_mails"), True)
-    assert wrong == dict.fromkeys(right, False)
+    assert {verdict.name: verdict.right for verdict in ending.verdicts} == dict.fromkeys(plot.kinds, True)
+    assert wrong == dict.fromkeys(plot.kinds, False)
+    assert ending.parked is not None
+    assert show.seen[-1].is_caught_up
 
 
 def test_a_verdict_needs_both_sums_and_rows() -> None:
@@ -120,8 +136,10 @@ def test_the_shop_is_the_same_for_the_same_seed() -> None:
     lines = list(read_lines_of(text[:20_000]))
     streams = Counter(stream for stream, _ in lines)
 
-    assert text[:5000] == list(shop_log(5000))
-    assert text[:5000] != list(shop_log(5000, seed=2))
+    assert list(shop_log(5000)) == list(shop_log(5000))
+    assert list(shop_log(5000)) != list(shop_log(5000, seed=2))
+    assert sum(b'"cents":"' in line for line in text) == 1
+    assert not any(b'"cents":"' in line for line in text[:20_000])
     assert {type_ for _, type_ in lines} == set(TYPES)
     assert len({line.split(b'"')[3] for line in text}) == CUSTOMERS
     assert streams.most_common(1)[0][1] > 20 * 20_000 / len(streams) / 2

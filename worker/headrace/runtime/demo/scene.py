@@ -1,126 +1,114 @@
-"""The course of the demonstration, and its end: whatever happens, no process, folder or port is left.
+"""Where the demonstration takes place, and its end: whatever happens, no process, folder or port is left.
 
-The workers are processes of their own, started as a person would start them, in a session of their own so that Ctrl-C
-reaches this process alone, which ends them.
+A PostgreSQL of its own and a folder, each with a guard that outlives this process for a moment: a Ctrl-C, a SIGTERM and
+a `kill -9` at any moment leave the same, nothing.
 """
 
-import asyncio
-import os
-import signal
-import subprocess
-import sys
+import secrets
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from headrace.domain.errors import HeadraceError
+from headrace.domain.errors import UsageError
 from headrace.embedded.cluster import Cluster
+from headrace.embedded.processes import Guard
 from headrace.embedded.programs import find_programs
+from headrace.runtime.demo.crew import Crew
+from headrace.runtime.demo.plot import MAILBOX, Notes, Plot, first_lines, plot_of_file, shop_plot
 from headrace.runtime.demo.shop import shop_log
-from headrace.runtime.demo.subscribers import MAILBOX
-from headrace.runtime.demo.verdict import Verdict, judge
-from headrace.runtime.importing import Imported, import_file
-from headrace.store.events import PostgresEvents
-from headrace.store.migrate import migrate
-from headrace.store.pool import Database
+from headrace.runtime.json_lines import unpacked
 
-APP = "headrace.runtime.demo.subscribers:app"
-WORKERS_SECONDS = 900.0
-POLL_SECONDS = 0.2
-STOP_SECONDS = 15.0
+SHOP_EVENTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """How large the demonstration is."""
+    """What to play, and how large: a file's log, or a made-up shop of so many events (all, or 100,000)."""
 
-    events: int = 100_000
+    events: int | None = None
     seed: int = 1
     workers: int = 2
+    file: Path | None = None
 
-
-class Stage:
-    """The running demonstration: a database, and workers on it."""
-
-    def __init__(self, dsn: str, folder: Path) -> None:
-        """Take the database and a folder for what is written."""
-        self.dsn = dsn
-        self.mailbox = folder / "mailbox"
-        self.mailbox.mkdir()
-        self._logs = folder
-        self._workers: list[subprocess.Popen[bytes]] = []
-
-    async def fill(self, script: Script, on_chunk: Callable[[Imported], None]) -> Imported:
-        """Create the schema, make the shop's log up and import it."""
-        await migrate(self.dsn)
-        path = self._logs / "shop.jsonl"
-        with path.open("wb") as file:
-            file.writelines(shop_log(script.events, script.seed))
-        async with await Database.open(self.dsn, max_size=1, application_name="headrace demo") as database:
-            with path.open("rb") as file:
-                return await import_file(file, await PostgresEvents.open(database), on_chunk)
-
-    def start_workers(self, number: int) -> list[int]:
-        """Start worker processes that end when everything is caught up; return their process ids."""
-        for place in range(number):
-            with (self._logs / f"worker-{place + 1}.log").open("wb") as log:
-                self._workers.append(self._start(log))
-        return [worker.pid for worker in self._workers]
-
-    def _start(self, log: IO[bytes]) -> "subprocess.Popen[bytes]":
-        own = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-        order = ("--until-caught-up", "--timeout", f"{WORKERS_SECONDS:g}", "--metrics-port", "0")
-        return subprocess.Popen(  # noqa: S603 - this very interpreter and program
-            (sys.executable, "-m", "headrace", "worker", APP, *order),
-            env=own | {"HEADRACE_DSN": self.dsn, MAILBOX: str(self.mailbox)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-
-    async def wait_for_workers(self, on_poll: Callable[[], None]) -> None:
-        """Return when all workers have ended well.
+    def plot(self) -> Plot:
+        """Return the play.
 
         Raises:
-            HeadraceError: one of them ended with an error; the message has the end of its log.
+            BadInput: the file cannot be read, or holds no event.
 
         """
-        while any(worker.poll() is None for worker in self._workers):
-            on_poll()
-            await asyncio.sleep(POLL_SECONDS)
-        for place, worker in enumerate(self._workers):
-            if worker.returncode != 0:
-                said = (self._logs / f"worker-{place + 1}.log").read_text("utf-8", "replace")[-3000:]
-                raise HeadraceError(f"worker {place + 1} ended with exit code {worker.returncode}:\n{said}")
+        if self.file is None:
+            return shop_plot(self.events or SHOP_EVENTS)
+        return plot_of_file(self.file, self.events)
 
-    async def judge(self) -> list[Verdict]:
-        """Return the verdict on each subscriber."""
-        return await judge(self.dsn, self.mailbox)
 
-    def end(self) -> None:
-        """End what still runs."""
-        running = [worker for worker in self._workers if worker.poll() is None]
-        for worker in running:
-            worker.send_signal(signal.SIGKILL)
-        for worker in running:
-            worker.wait(STOP_SECONDS)
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A database, a folder for what is written, and the workers on both."""
+
+    dsn: str
+    folder: Path
+    plot: Plot
+    crew: Crew
+
+    @property
+    def mailbox(self) -> Path:
+        """Where the reactor's mails lie."""
+        return self.folder / MAILBOX
+
+    def prepare(self) -> None:
+        """Write what workers are to know."""
+        self.mailbox.mkdir()
+        stream, version = self.plot.poison or ("", 0)
+        Notes(self.plot.mailed, stream, version).write(self.folder)
+
+    def log_of(self, script: Script) -> Path:
+        """Return the file with the log; a made-up one, and a part of a long one, is written for it."""
+        if script.file is not None and script.events is None:
+            return script.file
+        path = self.folder / "log.jsonl"
+        with path.open("wb") as file:
+            if script.file is None:
+                file.writelines(shop_log(self.plot.events, script.seed))
+            else:
+                with script.file.open("rb") as given:
+                    file.writelines(first_lines(unpacked(given), script.events))
+        return path
 
 
 @contextmanager
-def stage() -> Iterator[tuple[Cluster, Stage]]:
+def stage(plot: Plot) -> Iterator[tuple[Cluster, Stage]]:
     """Yield a PostgreSQL of our own and the stage on it; afterwards nothing of both is left.
 
     Raises:
-        UsageError: there is no PostgreSQL; the message says what to install.
+        UsageError: there is no PostgreSQL, or no folder; the message says what helps.
 
     """
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(find_programs("embedded")))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-demo-")))
-        made = Stage(cluster.dsn(), folder)
-        stack.callback(made.end)
-        yield cluster, made
+        yield cluster, stack.enter_context(stage_on(cluster.dsn(), plot))
+
+
+@contextmanager
+def stage_on(dsn: str, plot: Plot) -> Iterator[Stage]:
+    """Yield the stage on a database; afterwards no worker and no folder is left.
+
+    Raises:
+        UsageError: no folder can be made.
+
+    """
+    guard = Guard()
+    try:
+        folder = Path(tempfile.gettempdir()) / f"headrace-demo-{secrets.token_hex(6)}"
+        if not guard.make_folder(folder):
+            raise UsageError(f"no folder can be made in {folder.parent}: set TMPDIR to one where it can")
+        crew = Crew(guard, dsn, folder, plot.app)
+        try:
+            yield Stage(dsn, folder, plot, crew)
+        finally:
+            crew.end()
+    finally:
+        # It removes the folder, and kills what is left where our own end was cut short.
+        guard.release()

@@ -1,7 +1,8 @@
 """A shop's event log, made up: the same seed gives the same log, byte for byte.
 
 A few customers buy most of what is bought, as in real shops. Every customer follows the rules of the shop: nothing is
-shipped that was not paid, nothing is refunded that was not returned.
+shipped that was not paid, nothing is refunded that was not returned. One payment of one busy customer is poisoned: its
+amount is a text, which whoever expects a number stumbles over.
 """
 
 import json
@@ -14,15 +15,19 @@ from itertools import accumulate
 CUSTOMERS = 5_000
 PRODUCTS = 60
 SKEW = 0.9
+BUSY_CUSTOMERS = 30
+POISON_AFTER = 0.2
+"""So much of the log is there before the poisoned event."""
 OPENING_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
+PAYMENT = "Payment received"
 TYPES = (
     "Customer registered",
     "Address changed",
     "Item added",
     "Item removed",
     "Order placed",
-    "Payment received",
+    PAYMENT,
     "Payment failed",
     "Order cancelled",
     "Order shipped",
@@ -60,6 +65,8 @@ def shop_log(events: int, seed: int = 1) -> Iterator[bytes]:
     customers = [_Customer(f"customer-{number:04}") for number in numbers]
     strangers = list(customers)
     now = OPENING_DAY
+    busy = {customer.name for customer in customers[:BUSY_CUSTOMERS]}
+    poisoned = False
     for number in range(events):
         # The rank of a customer decides how often it buys; now and then somebody comes for the first time.
         (customer,) = (
@@ -67,6 +74,9 @@ def shop_log(events: int, seed: int = 1) -> Iterator[bytes]:
         )
         now += timedelta(milliseconds=chance.randrange(1, 60_000))
         type_, data, tags = _next_fact(customer, chance)
+        if not poisoned and number >= POISON_AFTER * events and type_ == PAYMENT and customer.name in busy:
+            poisoned = True
+            data = data | {"cents": str(data["cents"])}
         line: dict[str, object] = {"stream": customer.name, "type": type_, "data": data}
         line["recorded_at"] = now.isoformat(timespec="milliseconds")
         if tags:
@@ -127,7 +137,7 @@ def _settle(customer: _Customer, chance: random.Random) -> Fact | None:
         return "Order cancelled", {"order": order}, []
     customer.placed.pop(0)
     customer.paid.append((order, cents, product))
-    return "Payment received", {"order": order, "cents": cents}, []
+    return PAYMENT, {"order": order, "cents": cents}, []
 
 
 def _shop(customer: _Customer, chance: random.Random) -> Fact:

@@ -9,11 +9,9 @@ from uuid import UUID
 
 from headrace.domain.event import Event
 from headrace.domain.ids import Position
+from headrace.runtime.demo.plot import Plot
 from headrace.runtime.demo.statements import statement
 from headrace.store.pool import Database, Session
-
-TABLES = {"customers": "by stream", "products": "by tag, in batches", "cash_book": "the whole log, in order"}
-MAILS = "parcel_mails"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +32,14 @@ class Verdict:
         return self.differences == 0 and self.events == self.wanted
 
 
-async def judge(dsn: str, mailbox: Path) -> list[Verdict]:
-    """Return the verdict on each subscriber."""
+async def judge(dsn: str, mailbox: Path, plot: Plot) -> list[Verdict]:
+    """Return the verdict on each subscriber of a play, by name."""
     database = await Database.open(dsn, max_size=1, application_name="headrace demo")
     async with database, database.session() as session:
-        verdicts = [await _table(session, name, shape) for name, shape in TABLES.items()]
-        return [*verdicts, await _mails(session, mailbox)]
+        return [
+            await _mails(session, mailbox, plot) if name == plot.reactor else await _table(session, name, kind)
+            for name, kind in sorted(plot.kinds.items())
+        ]
 
 
 async def _table(session: Session, name: str, shape: str) -> Verdict:
@@ -49,10 +49,10 @@ async def _table(session: Session, name: str, shape: str) -> Verdict:
     return Verdict(name, shape, row["rows"], row["events"] or 0, row["wanted_events"] or 0, row["differences"])
 
 
-async def _mails(session: Session, mailbox: Path) -> Verdict:
-    """Judge the reactor: every parcel mailed, each customer's in order; a mail may have been sent twice."""
-    parcels = await session.fetch(statement("shipped_orders"))
-    wanted = {(row["stream"], row["version"]): _execution_id(row["event_id"]) for row in parcels}
+async def _mails(session: Session, mailbox: Path, plot: Plot) -> Verdict:
+    """Judge the reactor: every mail sent, each stream's in order; a mail may have been sent twice."""
+    parcels = await session.fetch(statement("mailed_events"), plot.mailed)
+    wanted = {(row["stream"], row["version"]): _execution_id(plot.reactor, row["event_id"]) for row in parcels}
     sent, repeated, wrong = set[tuple[str, int]](), 0, 0
     last: dict[str, int] = {}
     for mail in _read(mailbox):
@@ -64,13 +64,14 @@ async def _mails(session: Session, mailbox: Path) -> Verdict:
         sent.add(parcel)
         wrong += mail["version"] < last.get(mail["to"], 0)
         last[mail["to"]] = mail["version"]
-    note = f"{repeated} sent twice" if repeated else ""
-    return Verdict(MAILS, "side effects", len(sent), len(sent), len(wanted), wrong + len(wanted.keys() - sent), note)
+    note = f"{repeated} sent twice by the kill, under the same id" if repeated else ""
+    differences = wrong + len(wanted.keys() - sent)
+    return Verdict(plot.reactor, plot.kinds[plot.reactor], len(sent), len(sent), len(wanted), differences, note)
 
 
-def _execution_id(event_id: UUID) -> str:
+def _execution_id(reactor: str, event_id: UUID) -> str:
     event: Event[object] = Event(
-        position=Position(1), stream="", version=1, type="", raw_data="{}", event_id=event_id, subscription=MAILS
+        position=Position(1), stream="", version=1, type="", raw_data="{}", event_id=event_id, subscription=reactor
     )
     return str(event.execution_id)
 

@@ -42,6 +42,40 @@ select (select count(*) from public.cash_book) as rows,
        (select count(*) from (select * from wanted except all table public.cash_book) x)
      + (select count(*) from (table public.cash_book except all select * from wanted) y) as differences;
 
--- name: shipped_orders
--- What must have been mailed, in the order of each customer.
-select e.stream, e.version, e.event_id from headrace.events e where e.type = 'Order shipped' order by e.position;
+-- name: check_by_stream
+-- Events and last version of every stream; and no event out of its order.
+with wanted as (
+    select e.stream, count(*) as events, max(e.version) as last_version, 0 as disorder
+      from headrace.events e group by e.stream)
+select (select count(*) from public.by_stream) as rows,
+       (select sum(s.events) from public.by_stream s)::bigint as events,
+       (select count(*) from headrace.events) as wanted_events,
+       (select count(*) from (select * from wanted except all table public.by_stream) x)
+     + (select count(*) from (table public.by_stream except all select * from wanted) y) as differences;
+
+-- name: check_by_day
+-- Events of every day and type.
+with wanted as (
+    select to_char(e.recorded_at at time zone 'UTC', 'YYYY-MM-DD') as day, e.type, count(*) as events
+      from headrace.events e group by 1, 2)
+select (select count(*) from public.by_day) as rows,
+       (select sum(d.events) from public.by_day d)::bigint as events,
+       (select count(*) from headrace.events) as wanted_events,
+       (select count(*) from (select * from wanted except all table public.by_day) x)
+     + (select count(*) from (table public.by_day except all select * from wanted) y) as differences;
+
+-- name: check_by_type
+-- Events, first and last position of every type.
+with wanted as (
+    select e.type, count(*) as events, min(e.position) as first_position, max(e.position) as last_position,
+           0 as disorder
+      from headrace.events e group by e.type)
+select (select count(*) from public.by_type) as rows,
+       (select sum(t.events) from public.by_type t)::bigint as events,
+       (select count(*) from headrace.events) as wanted_events,
+       (select count(*) from (select * from wanted except all table public.by_type) x)
+     + (select count(*) from (table public.by_type except all select * from wanted) y) as differences;
+
+-- name: mailed_events
+-- What must have been mailed, in the order of each stream.
+select e.stream, e.version, e.event_id from headrace.events e where e.type = $1 order by e.position;
