@@ -14,7 +14,8 @@ import typer
 from headrace.cli.ending import ExitCode
 from headrace.cli.execution import Stopped, run
 from headrace.cli.options import DsnOption, OutputOption, SchemaOption, settings_with
-from headrace.cli.output import OutputForm, console, count, duration, print_json, say
+from headrace.cli.output import OutputForm, count, duration, print_json, say, warn
+from headrace.cli.progress import bar, watched
 from headrace.domain.errors import BadInput, HeadraceError
 from headrace.runtime.importing import Imported, import_file
 from headrace.runtime.json_lines import BadLine
@@ -113,6 +114,8 @@ async def _import_one(source: Source, events: PostgresEvents, output: OutputForm
 @contextmanager
 def _opened(name: str) -> Iterator[Source]:
     if name == STDIN:
+        if sys.stdin.isatty():
+            warn("standard input is this terminal: type one event a line, and Ctrl-D at the end")
         yield Source("standard input", sys.stdin.buffer, None)
         return
     try:
@@ -126,20 +129,11 @@ def _opened(name: str) -> Iterator[Source]:
 @contextmanager
 def _progress(source: Source) -> Iterator[Show]:
     """Yield a function that shows how far an import is; a bar on a terminal, nothing elsewhere."""
-    out = console(stderr=True)
-    if not out.is_terminal:
+    out = watched()
+    if out is None:
         yield lambda _: None
         return
-    # Nobody looks at a bar in a pipe, so it is loaded for a terminal only.
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[events]:>12,} events  {task.fields[rate]:>7,}/s"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=out, transient=True) as progress:
+    with bar(out) as progress:
         task = progress.add_task(source.name, total=source.size, events=0, rate=0)
         yield _shower(progress, task, source)
 

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 
@@ -23,12 +23,14 @@ from headrace.cli.options import (
     with_standard_input,
 )
 from headrace.cli.output import OutputForm, complain, count, print_json, say, shown
+from headrace.cli.progress import CurrentStderr, Flushes, counted, watched
 from headrace.domain.errors import UsageError
 from headrace.domain.ids import Address
 from headrace.engine.engine import Engine
 from headrace.engine.results import RunResult
 from headrace.runtime.app import App
 from headrace.runtime.compose import open_engine
+from headrace.runtime.operations import open_operations
 from headrace.runtime.worker import Order, engine_options, run_worker
 from headrace.settings import Settings
 from headrace.subscribers.loader import load_app
@@ -180,7 +182,7 @@ def _task(
     named, left = app_and_names(names, app)
     settings = settings_with(app=named.app, dsn=dsn, schema_name=schema)
     settings.required_dsn()
-    configure_logging("console", "warning")
+    configure_logging("console", "warning", cast("TextIO", CurrentStderr()))
     return Task(settings, _load(settings), left, groups, output)
 
 
@@ -193,9 +195,19 @@ def _load(settings: Settings) -> App:
 
 async def _do(task: Task, what: str, verb: Verb) -> ExitCode:
     options = engine_options(task.settings)
-    observer = Fanout([LogObserver()])
-    async with open_engine(task.app, task.settings.required_dsn(), options, observer) as engine:
-        return _report(what, await verb(engine, task.names, task.groups), task.output)
+    out = watched()
+    with counted(what, None if out is None else await _waiting(task), out) as step:
+        observer = Fanout([LogObserver(), Flushes(step)])
+        async with open_engine(task.app, task.settings.required_dsn(), options, observer) as engine:
+            result = await verb(engine, task.names, task.groups)
+    return _report(what, result, task.output)
+
+
+async def _waiting(task: Task) -> int | None:
+    """Return how many events wait for the subscriptions of a task; None when there is none, or nothing is known yet."""
+    async with open_operations(task.settings) as operations:
+        standings = await operations.status.standings(task.names)
+    return sum(s.backlog for s in standings if task.groups is None or s.group_name in task.groups) or None
 
 
 def _report(what: str, result: RunResult, output: OutputForm) -> ExitCode:

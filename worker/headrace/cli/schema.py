@@ -9,6 +9,7 @@ from headrace.cli.ending import ExitCode
 from headrace.cli.execution import run
 from headrace.cli.options import DsnOption, OutputOption, SchemaOption, settings_with
 from headrace.cli.output import OutputForm, print_json, say
+from headrace.cli.progress import named_steps, watched
 from headrace.settings import Settings
 from headrace.store.migrate import grants, migrate
 
@@ -33,7 +34,8 @@ def migrate_command(
 
 
 async def _migrate(settings: Settings, output: OutputForm) -> ExitCode:
-    applied = await migrate(settings.required_dsn(), settings.schema_name, pooler=settings.pooler)
+    with named_steps(watched()) as tell:
+        applied = await migrate(settings.required_dsn(), settings.schema_name, pooler=settings.pooler, tell=tell)
     if output is OutputForm.JSON:
         print_json({"schema": settings.schema_name, "applied": applied})
     elif applied:

@@ -7,6 +7,7 @@ is stored. Nothing here runs at the start of a worker, which only checks what it
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -62,10 +63,13 @@ def known_migrations() -> tuple[Migration, ...]:
     return tuple(found)
 
 
-async def migrate(dsn: str, schema: str = DEFAULT_SCHEMA, *, pooler: bool = False) -> list[str]:
+async def migrate(
+    dsn: str, schema: str = DEFAULT_SCHEMA, *, pooler: bool = False, tell: Callable[[str], None] | None = None
+) -> list[str]:
     """Bring the schema up to this release and return the names of the migrations applied now.
 
-    Safe to call from several processes at once, and again; each migration is applied whole or not at all.
+    Safe to call from several processes at once, and again; each migration is applied whole or not at all. ``tell``
+    hears the name of each before it is applied.
 
     Raises:
         UsageError: an applied file was edited since, or the DSN is wrong.
@@ -79,14 +83,14 @@ async def migrate(dsn: str, schema: str = DEFAULT_SCHEMA, *, pooler: bool = Fals
     ) as database:
         for migration in known_migrations():
             async with database.session() as session, session.transaction():
-                if await _apply(session, migration):
+                if await _apply(session, migration, tell):
                     applied.append(migration.name)
         async with database.session() as session:
             await require_schema(session)
     return applied
 
 
-async def _apply(session: Session, migration: Migration) -> bool:
+async def _apply(session: Session, migration: Migration, tell: Callable[[str], None] | None) -> bool:
     queries = session.queries
     await session.execute(queries.migration_lock, queries.schema)
     if not await session.fetchval(queries.migration_schema_exists, queries.schema):
@@ -95,6 +99,8 @@ async def _apply(session: Session, migration: Migration) -> bool:
     stored = {row["number"]: row for row in await session.fetch(queries.migrations_applied)}
     row = stored.get(migration.number)
     if row is None:
+        if tell is not None:
+            tell(migration.name)
         # Without arguments this goes as one script: a migration has many statements.
         await session.execute(qualify(migration.sql, queries.schema))
         await session.execute(queries.migration_record, migration.number, migration.name, migration.checksum)
