@@ -3,14 +3,14 @@
 A value, and its one published form for scripts; how it is drawn is told in `cli.board`.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 from headrace.cli.output import duration, shown
 from headrace.cli.reasons import reasons_of, standing_word
-from headrace.domain.errors import NotExact, NotFound
+from headrace.domain.errors import NotFound
 from headrace.ports.horizon import HolderReport
 from headrace.ports.status import LiveWorker, PartitionStanding, Standing
 from headrace.runtime.operations import Operations
@@ -18,7 +18,9 @@ from headrace.runtime.operations import Operations
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Everything that one look found. ``problem``: why the log cannot be read exactly, None where it can."""
+    """Everything that one look found. ``holder`` holds the line of our own event table, ``holders`` that of each
+    subscription's; ``problem``: why a log cannot be read exactly, None where it can.
+    """
 
     at: datetime
     standings: list[Standing]
@@ -26,13 +28,14 @@ class Look:
     workers: list[LiveWorker]
     holder: HolderReport | None
     problem: str | None
+    holders: Mapping[str, HolderReport] = field(default_factory=dict)
 
     def reasons(self, standing: Standing) -> list[str]:
         """Return what stands in the way of one of the subscriptions."""
-        holder = None
-        if self.holder is not None:
-            age = "" if self.holder.age is None else f", for {duration(self.holder.age)} now"
-            holder = shown(str(self.holder), 500) + age
+        holder, report = None, self.holders.get(standing.subscription)
+        if report is not None:
+            age = "" if report.age is None else f", for {duration(report.age)} now"
+            holder = shown(str(report), 500) + age
         return reasons_of(standing, holder, self.at)
 
 
@@ -51,12 +54,10 @@ async def look(operations: Operations, names: Sequence[str] | None, partitions: 
     found = {}
     if partitions:
         found = {s.subscription: await operations.status.partitions(s.subscription, partitions) for s in standings}
-    holder, problem = None, None
-    try:
-        holder = await operations.who_holds()
-    except NotExact as error:
-        problem = str(error)
-    return Look(operations.clock.now(), standings, found, await operations.status.workers(), holder, problem)
+    lines = await operations.lines([standing.subscription for standing in standings])
+    problem = "; ".join(lines.problems) or None
+    workers = await operations.status.workers()
+    return Look(operations.clock.now(), standings, found, workers, lines.own, problem, lines.of)
 
 
 def look_json(seen: Look) -> dict[str, Any]:
