@@ -64,6 +64,9 @@ CONTRACTS = [
     ],
     ("the deciding rooms", "operator/headrace_operator/planning/a.py", "from time import time"),
     ("never import testing", "worker/headrace/runtime/a.py", "import headrace.testing.twins"),
+    ("never import testing", "worker/headrace/cli/a.py", "import headrace.testing.twins"),
+    ("in-memory ports know", "worker/headrace/testing/a.py", "import headrace.engine"),
+    ("in-memory ports know", "worker/headrace/testing/a.py", "from headrace.store import pool"),
 ]  # fmt: skip
 
 LINT = [
