@@ -6,7 +6,7 @@ broke, or that was left in a transaction, never goes back to the pool.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Self, cast
@@ -29,6 +29,14 @@ ABANDON_SECONDS = 2.0
 
 async def _keep(connection: asyncpg.Connection) -> None:
     """Leave the session as it is: nothing relies on it, and RESET would cost a round trip each time."""
+
+
+def _learner(queries: Queries) -> Callable[[asyncpg.Connection], Awaitable[None]]:
+    async def learn(connection: asyncpg.Connection) -> None:
+        async with connection.transaction():
+            await connection.fetchrow(queries.array_types)
+
+    return learn
 
 
 def _is_closed(connection: asyncpg.Connection) -> bool:
@@ -120,15 +128,24 @@ class Session:
         async with self._statement(query):
             await self._connection.executemany(query, args, timeout=timeout or self._timeout)
 
-    async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[asyncpg.Record]:
-        """Run one statement and return its rows."""
+    async def fetch(
+        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
+    ) -> list[asyncpg.Record]:
+        """Run one statement and return its rows, of the driver's class for records or one made from it."""
         async with self._statement(query):
-            return await self._connection.fetch(query, *args, timeout=timeout or self._timeout)
+            rows: list[asyncpg.Record] = await self._connection.fetch(
+                query, *args, timeout=timeout or self._timeout, record_class=record_class
+            )
+            return rows
 
-    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> asyncpg.Record | None:
-        """Run one statement and return its first row."""
+    async def fetchrow(
+        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
+    ) -> asyncpg.Record | None:
+        """Run one statement and return its first row, of the driver's class for records or one made from it."""
         async with self._statement(query):
-            return await self._connection.fetchrow(query, *args, timeout=timeout or self._timeout)
+            return await self._connection.fetchrow(
+                query, *args, timeout=timeout or self._timeout, record_class=record_class
+            )
 
     async def fetchval(self, query: str, *args: Any, column: int = 0, timeout: float | None = None) -> Any:
         """Run one statement and return one value of its first row, or None."""
@@ -218,7 +235,7 @@ class Database:
             Unavailable: the server cannot be reached.
 
         """
-        arguments: dict[str, Any] = {"statement_cache_size": 0} if pooler else {}
+        arguments: dict[str, Any] = {"statement_cache_size": 0, "init": _learner(Queries(schema))} if pooler else {}
         with reaching():
             # The driver would restore a floor of connections by a task of its own, which logs while the server is
             # down: no floor, and the first connections by hand.

@@ -16,7 +16,6 @@ from headrace.domain.ids import LeaseId, PartitionId
 from headrace.ports.clock import Identity
 from headrace.ports.work import Flush, Flushed, KeyFailure
 from headrace.store import flushing
-from headrace.store.errors import translated
 from headrace.store.pool import Session
 
 
@@ -52,13 +51,7 @@ class HandlerConnection:
         """Run a query and return all its rows; see the port."""
         await self._before(query)
         async with self._noting_loss():
-            if record_class is None:
-                return await self._session.fetch(query, *args, timeout=timeout)
-            self._session.count(query)
-            with translated(own=False):
-                driver = self._session.connection
-                rows: list[Any] = await driver.fetch(query, *args, timeout=timeout, record_class=record_class)
-                return rows
+            return await self._session.fetch(query, *args, timeout=timeout, record_class=record_class)
 
     async def fetchrow(
         self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
@@ -66,11 +59,7 @@ class HandlerConnection:
         """Run a query and return its first row; see the port."""
         await self._before(query)
         async with self._noting_loss():
-            if record_class is None:
-                return await self._session.fetchrow(query, *args, timeout=timeout)
-            self._session.count(query)
-            with translated(own=False):
-                return await self._session.connection.fetchrow(query, *args, timeout=timeout, record_class=record_class)
+            return await self._session.fetchrow(query, *args, timeout=timeout, record_class=record_class)
 
     async def fetchval(self, query: str, *args: Any, column: int | str = 0, timeout: float | None = None) -> Any:
         """Run a query and return one column of its first row; see the port."""
