@@ -24,7 +24,7 @@ from headrace.settings import Settings
 def dev_command(
     app: Annotated[
         str | None,
-        typer.Argument(metavar="[APP]", help="module:attribute; default: HEADRACE_APP.", show_default=False),
+        typer.Argument(metavar="APP", help="module:attribute; default: HEADRACE_APP.", show_default=False),
     ] = None,
     events: Annotated[
         Path | None,
