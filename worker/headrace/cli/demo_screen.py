@@ -128,7 +128,7 @@ def _subscription(one: SubscriptionFigures, failing: FailingKey | None, *, wide:
         status = Text("retrying 1", "yellow")
     numbers = (one.handled, one.unrouted, one.inbox, one.partitions)
     cells: list[RenderableType] = [Text(shown(one.name, 40), "bold")]
-    cells += [Text(one.kind, "dim")] if wide else []
+    cells += [Text(shown(one.kind, 60), "dim")] if wide else []
     cells += [status, *(f"{number:,}" if number else Text("·", "dim") for number in numbers), _lag(one)]
     if wide:
         cells += [f"{one.in_flight:,}" if one.in_flight else Text("·", "dim"), _failing(failing)]

@@ -142,10 +142,8 @@ class Course:
     def _busiest(self) -> Member | None:
         """Return the worker that holds most, once the work is well under way; never the last one."""
         figures, crew = self._figures, self._stage.crew
-        well = figures.imported >= KILL_AFTER * figures.events and all(
-            one.status == "active" for one in figures.subscriptions
-        )
-        if not well or figures.handled < KILL_AFTER * figures.imported or len(crew.at_work) < 2:  # noqa: PLR2004
+        begun = len(figures.subscriptions) == figures.wanted and figures.imported >= KILL_AFTER * figures.events
+        if not begun or figures.handled < KILL_AFTER * figures.imported or len(crew.at_work) < 2:  # noqa: PLR2004
             return None
         return max(crew.at_work, key=lambda member: figures.worker(member.number).events)
 

@@ -83,8 +83,9 @@ class Lookout:
 
 
 def _failing(row: Mapping[str, Any]) -> FailingKey:
+    error = row["error_type"].rpartition(".")[2]
     return FailingKey(
-        row["subscription"], row["key"], row["position"], row["state"], row["error_type"], max(row["waiting"] or 0, 0)
+        row["subscription"], row["key"], row["position"], row["state"], error, max(row["waiting"] or 0, 0)
     )
 
 
