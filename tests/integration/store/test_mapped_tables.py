@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from headrace.store.mapping import inspect_table
 from headrace.store.pool import Database
 from headrace.subscribers.calls import decoder_of
 from support import databases
+from support.pages import blocks
 from support.readers import ExactReader
 from support.statements import name_of
 
@@ -238,6 +240,28 @@ async def test_missing_rights_are_named(database: databases.Database) -> None:
                 await inspect_table(session, mapping)
         finally:
             await admin.execute(f'drop owned by "{role}"; drop role "{role}"')
+
+
+async def test_the_layout_of_message_db(database: databases.Database) -> None:
+    """The mapping that the guide gives for this layout reads it: versions from 0, times without a zone, nulls."""
+    page = Path(__file__).parents[3] / "docs/how-to/existing-event-table.md"
+    (code,) = [each.body for each in blocks(page) if "MESSAGES =" in each.body]
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - the page is ours
+    script = """
+        create schema message_store;
+        create table message_store.messages (
+            global_position bigserial not null primary key, position bigint not null, id uuid default gen_random_uuid(),
+            time timestamp default '2026-01-02', stream_name text not null, type text not null, data jsonb,
+            metadata jsonb);
+        insert into message_store.messages (position, stream_name, type, data, metadata)
+        values (0, 'order-1', 'Placed', '{"cents": 3}', '{"by": "Ann"}'), (1, 'order-1', 'Closed', null, null)"""
+    async with mapped(database, script, names["MESSAGES"]) as events:
+        first, second = (await events.read()).events
+        assert (first.position, first.stream, first.version, first.data) == (1, "order-1", 0, {"cents": 3})
+        assert first.recorded_at == first.appended_at == datetime(2026, 1, 2, tzinfo=UTC)
+        assert (first.metadata, second.metadata, second.data, second.version) == ({"by": "Ann"}, {}, None, 1)
+        assert first.event_id != second.event_id
 
 
 async def test_partitioned_table(database: databases.Database) -> None:

@@ -137,7 +137,8 @@ class Event(Generic[T]):
     def metadata(self) -> Mapping[str, Any]:
         """The decoded metadata; empty when there is none."""
         if self._metadata is None:
-            self._metadata = json.loads(self._raw_metadata) if self._raw_metadata else {}
+            # A mapped table may hold a null.
+            self._metadata = (json.loads(self._raw_metadata) if self._raw_metadata else None) or {}
         return cast("Mapping[str, Any]", self._metadata)
 
     @property
