@@ -6,7 +6,9 @@ is typed into a shell that keeps its variables and its folder, `python` is run i
 prints: its lines, in this order, with others between them; `…` stands for anything, blanks count as one.
 
 A comment above a block changes that: `<!-- exit 1 -->` expects an exit code, `<!-- not run: why -->` passes a block
-over, `<!-- picture -->` says that a text block is nobody's output. What is passed over is pinned by a test.
+over, `<!-- picture -->` says that a text block is nobody's output; `<!-- in place of … -->` changes a file, by the
+names of what is defined and imported; `<!-- in a second terminal, until it prints … -->` lets a command run to the end
+of the page. What is passed over is pinned by a test.
 """
 
 import ast
@@ -16,6 +18,7 @@ import inspect
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +29,7 @@ from types import ModuleType
 import asyncpg
 
 from support.commands import environment
+from support.waiting import wait_until
 
 FENCE = re.compile(
     r"^(?:<!-- (?P<note>[^\n]*?) -->\n+)?^```(?P<kind>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<body>.*?)^```$",
@@ -33,6 +37,7 @@ FENCE = re.compile(
 )
 SECONDS = 120
 NO_OUTPUT = ("mermaid",)
+SECOND = "in a second terminal, until it prints "
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,8 @@ class Block:
     @property
     def is_passed_over(self) -> bool:
         """Tell whether the page says that this block is not run."""
-        return self.note.startswith("not run") or self.note == "picture" or self.kind in NO_OUTPUT
+        is_picture = self.kind in NO_OUTPUT or (self.kind == "text" and self.note == "picture")
+        return is_picture or self.note.startswith("not run")
 
     @property
     def exit_code(self) -> int:
@@ -96,6 +102,7 @@ class Reader:
         self._module = ModuleType("page")
         self._printed = ""
         self._did = False
+        self._open = contextlib.ExitStack()
 
     def do(self, page: Path) -> str:
         """Do everything that the page says and return what its last block printed.
@@ -106,7 +113,7 @@ class Reader:
         """
         sys.modules["page"] = self._module
         try:
-            with asyncio.Runner() as runner:
+            with asyncio.Runner() as runner, contextlib.ExitStack() as self._open:
                 for block in blocks(page):
                     try:
                         self._one(block, runner)
@@ -121,6 +128,8 @@ class Reader:
             return
         if block.title is not None:
             self._save(block)
+        elif block.note.startswith(SECOND):
+            self._start(block)
         elif block.kind == "text":
             assert self._did, "nothing on the page prints this; is it a picture?"
             assert_shown(block, self._printed)
@@ -140,15 +149,32 @@ class Reader:
                 here = Path(line[3:].strip("'"))
         file = here / str(block.title)
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(block.body, "utf-8")
+        changes = block.note.startswith("in place of")
+        file.write_text(changed(file.read_text("utf-8"), block.body) if changes else block.body, "utf-8")
+
+    def _start(self, block: Block) -> None:
+        wanted = block.note.removeprefix(SECOND)
+        heard = self._kept.with_suffix(f".{block.line}")
+        script = f". '{self._kept}'\n{block.body}"
+        process = self._open.enter_context(second_terminal(script, self._environment, self._folder, heard))
+
+        def said() -> str:
+            text = heard.read_text("utf-8")
+            assert process.poll() is None, f"it ended with {process.returncode}:\n{text}"
+            return text
+
+        wait_until(lambda: wanted in said(), SECONDS, f"{wanted!r} is printed by {block.body}")
+        for dsn in re.findall(r"export HEADRACE_DSN=(\S+)", said()):
+            self._dsn = self._environment["HEADRACE_DSN"] = dsn
 
     def _type(self, block: Block) -> str:
-        typed = re.sub(r"^export HEADRACE_DSN=.*$", "", block.body, flags=re.MULTILINE)
+        typed = re.sub(r"^export HEADRACE_DSN=.*$", f"export HEADRACE_DSN={self._dsn}", block.body, flags=re.MULTILINE)
         script = f". '{self._kept}'\n{typed}\n{{ export -p; echo \"cd '$PWD'\"; }} > '{self._kept}'\n"
         done = subprocess.run(
             ["/bin/sh", "-euc", script],
             env=self._environment,
             cwd=self._folder,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -177,6 +203,40 @@ class Reader:
         finally:
             await connection.close(timeout=10)
         return "\n".join(" | ".join("" if value is None else str(value) for value in row) for row in rows)
+
+
+@contextlib.contextmanager
+def second_terminal(script: str, own: dict[str, str], folder: Path, heard: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a script beside the page, what it says goes to the file ``heard``; at the end it gets Ctrl-C."""
+    with heard.open("wb") as output:
+        process = subprocess.Popen(
+            ["/bin/sh", "-euc", script],
+            env=own,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(SECONDS / 2)
+
+
+def changed(code: str, change: str) -> str:
+    """Return code with what is defined, or imported from a module, in ``change`` in place of what has that name."""
+    lines = code.splitlines()
+    for new in ast.parse(change).body:
+        (old,) = [each for each in ast.parse("\n".join(lines)).body if named(each) == named(new)]
+        lines[old.lineno - 1 : old.end_lineno] = change.splitlines()[new.lineno - 1 : new.end_lineno]
+    return "\n".join(lines) + "\n"
+
+
+def named(statement: ast.stmt) -> str | None:
+    """Return the name that a statement gives: of a class, a function, or the module that it imports from."""
+    return getattr(statement, "name", None) or getattr(statement, "module", None)
 
 
 def assert_shown(block: Block, printed: str) -> None:
