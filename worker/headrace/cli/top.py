@@ -126,7 +126,7 @@ async def _in_lines(
     out: Console, take: Callable[[], Awaitable[Look]], every: float, times: int | None, output: OutputForm
 ) -> None:
     before: Look | None = None
-    async for seen in _looks(take, times, lambda problem: warn(f"{problem}; trying again"), _rest(every)):
+    async for seen in _looks(take, times, lambda problem: warn(f"trying again: {problem}"), _rest(every)):
         if output is OutputForm.JSON:
             print_json(look_json(seen), one_line=True)
         else:
@@ -142,10 +142,10 @@ async def _on_screen(out: Console, take: Callable[[], Awaitable[Look]], every: f
     # The first look is taken before the screen is: a database that is not there is an error, not a screen.
     view.take(await take())
     left = None if times is None else times - 1
-    with Live(view.drawn(), console=out, screen=True, auto_refresh=False) as screen, _listening(view):
+    with _listening(view), Live(view.drawn(), console=out, screen=True, auto_refresh=False) as screen:
 
         def tell(problem: Unavailable) -> None:
-            view.news = f"{problem}; trying again"
+            view.news = f"trying again: {problem}"
             screen.update(view.drawn(), refresh=True)
 
         async def rest() -> bool:
