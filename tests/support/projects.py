@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.cli.new import make_project
 from support.commands import command, environment
-from support.waiting import wait_until
+from support.waiting import NotSeenError, wait_until
 
 SECONDS = 60.0
 
@@ -60,7 +60,10 @@ class Dev:
             assert self.process.poll() is None, self.said
             return self.said.count(text) >= times
 
-        wait_until(is_said, SECONDS, f"{text!r} is said {times} times; said was:\n{self.said}")
+        try:
+            wait_until(is_said, SECONDS, f"{text!r} is said {times} times")
+        except NotSeenError as error:
+            raise NotSeenError(f"{error}; said was:\n{self.said}") from None
 
     def edit(self, name: str, old: str, new: str) -> None:
         """Replace a piece of a file, and save it as editors do: another file takes its place."""

@@ -1,5 +1,6 @@
 """`headrace dev`: an app at work while it is written, its database kept, nothing left running."""
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,8 +77,8 @@ def test_what_is_saved_is_at_work_at_once(shop: Path) -> None:
 
     with developing(shop, *EVENTS) as dev:
         dev.wait_for(AT_WORK, 3)
-        dev.wait_for("events.jsonl: 4 events appended")
-        assert "events.jsonl: 0 events" not in dev.said
+        dev.wait_for("events.jsonl: 4 appended")
+        assert "events.jsonl: 0 appended" not in dev.said
         assert totals(dev) == {"customer-ada": 500, "customer-bob": 0, "customer-cy": 707}
         refused = headrace("dev", APP, cwd=shop)
         assert refused.code == 2
@@ -94,8 +95,11 @@ def test_a_key_that_failed_is_tried_when_its_handler_is_mended(shop: Path) -> No
         assert headrace("import", "events.jsonl", dsn=dev.dsn, cwd=shop).code == 0
         dev.wait_for("not yet")
         dev.wait_for("back off")
+        dev.wait_for('shop/read_models.py", line ')
+        assert dev.said.count("Traceback") == 1, "one trace, though two keys have the same error"
         dev.edit("shop/read_models.py", mistake, ADDING)
         wait_until(lambda: totals(dev) == {"customer-ada": 500, "customer-bob": 0}, 30, "all is handled")
+        assert "no live worker" not in dev.said
         assert dev.end() == 130
 
 
@@ -125,6 +129,20 @@ def test_a_database_can_be_named(shop: Path, empty_database: Database) -> None:
         dev.wait_for("caught up")
         assert not (shop / ".headrace").exists()
         assert dev.end() == 130
+
+
+def test_a_folder_that_is_closed_to_postgresql_stays_closed(shop: Path) -> None:
+    """Where its account cannot write, no right is changed: the database is a passing one, and that is said."""
+    closed = shop.parent if os.geteuid() == 0 else shop
+    mode = 0o700 if os.geteuid() == 0 else 0o500
+    closed.chmod(mode)
+    with developing(shop, *EVENTS) as dev:
+        dev.wait_for("the database is gone at the end")
+        dev.wait_for("caught up")
+        assert not (shop / ".headrace").exists()
+        assert closed.stat().st_mode & 0o777 == mode
+        assert dev.end() == 130
+    closed.chmod(0o755)
 
 
 @pytest.mark.parametrize(

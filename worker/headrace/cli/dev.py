@@ -12,13 +12,18 @@ from headrace.cli.ending import ExitCode
 from headrace.cli.execution import run
 from headrace.cli.looks import Look, look
 from headrace.cli.options import SchemaOption, settings_with
-from headrace.cli.output import QUIET, coloured, console, print_lines, say, warn, width_of
+from headrace.cli.output import BAD, QUIET, coloured, console, print_lines, say, shown, warn, width_of
 from headrace.cli.reasons import standing_word
 from headrace.domain.errors import UsageError
+from headrace.ports.failures import Failure
 from headrace.runtime.dev.course import Course, Listener
 from headrace.runtime.dev.database import DevDatabase, dev_database
 from headrace.runtime.operations import Operations
 from headrace.settings import Settings
+from headrace.telemetry.redaction import shown_key
+
+MOST_ERRORS = 3
+LONGEST_ERROR = 4000
 
 
 def dev_command(
@@ -62,7 +67,8 @@ def dev_command(
 
 
 def _introduce(database: DevDatabase) -> None:
-    say(f"PostgreSQL {database.major} runs; from another terminal: export HEADRACE_DSN={database.dsn}")
+    say(f"PostgreSQL {database.major} runs. From another terminal:")
+    say(f"  export HEADRACE_DSN={database.dsn}")
     if database.kept is None:
         warn("PostgreSQL's account cannot enter this folder, so the database is gone at the end")
 
@@ -79,20 +85,38 @@ def _tell(sentence: str) -> None:
 
 
 def _status_teller() -> Callable[[Operations], Awaitable[None]]:
-    """Return what prints the status whenever it has become another one."""
+    """Return what prints the status whenever it has become another one, and each error once, with where it is from."""
     before: object = None
+    errors: set[str] = set()
 
     async def show(operations: Operations) -> None:
         nonlocal before
         seen = await look(operations, None)
-        if seen.standings and (now := _essence(seen)) != before:
-            before = now
-            out = console()
-            say(coloured(f"{seen.at:%H:%M:%S}", QUIET))
-            print_lines(status_lines(seen, width_of(out)), out)
-            sys.stdout.flush()
+        if not seen.standings or (now := _essence(seen)) == before:
+            return
+        before = now
+        out = console()
+        say(coloured(f"{seen.at:%H:%M:%S}", QUIET))
+        print_lines(status_lines(seen, width_of(out)), out)
+        for failure in await _unseen(operations, seen, errors):
+            say(coloured(f"{shown(failure.subscription)}#{shown_key(failure.key)} at {failure.position}:", BAD))
+            say(shown(failure.error, LONGEST_ERROR))
+        sys.stdout.flush()
 
     return show
+
+
+async def _unseen(operations: Operations, seen: Look, errors: set[str]) -> list[Failure]:
+    """Return failures with errors that were not shown yet, a few at a time; a thousand keys may have the same."""
+    found: list[Failure] = []
+    if any(standing.parked or standing.backing_off for standing in seen.standings):
+        async for failure in operations.failures.list():
+            if failure.error not in errors:
+                errors.add(failure.error)
+                found.append(failure)
+            if len(found) == MOST_ERRORS:
+                break
+    return found
 
 
 def _essence(seen: Look) -> list[object]:

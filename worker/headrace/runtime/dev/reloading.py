@@ -36,7 +36,7 @@ class Successor:
 
 @dataclass(slots=True)
 class Reloading:
-    """The worker of one app: ``renew`` at the start and after each save, ``end`` at the end."""
+    """The worker of one app: ``load``, ``retire`` and ``put_to_work`` at each save, ``end`` at the end."""
 
     reference: str
     environment: Mapping[str, str]
@@ -63,9 +63,13 @@ class Reloading:
         await process.wait()
         return None
 
-    async def replace(self, successor: Successor) -> None:
-        """End the worker of before, after its drain, and let the new one work."""
+    async def retire(self) -> None:
+        """End the worker of before, after its drain."""
         await self._retire(self._at_work)
+        self._at_work = None
+
+    async def put_to_work(self, successor: Successor) -> None:
+        """Let the one that has loaded the code work."""
         self._at_work = successor.process
         await successor.go()
 
