@@ -104,6 +104,16 @@ async def test_a_held_line_of_the_mapped_table_names_its_holder(journal: Databas
     assert any("slow-journal" in reason for one in data["subscriptions"] for reason in one["reasons"])
 
 
+def test_status_says_what_is_different_about_a_mapped_table(journal: Database) -> None:
+    """Without a time of the append, ages are told from another column, or not: status says so to all."""
+    cli(journal, "setup", APP)
+    note = "public.journal has no appended_at: lag and ages are told from 'happened'"
+    text = cli(journal, "status", "by_entity").out
+    assert note in " ".join(text.split())
+    notes = {one["subscription"]: one["notes"] for one in cli(journal, "status", "-o", "json").json["subscriptions"]}
+    assert notes == {"by_entity": [note], "by_region": [note]}
+
+
 async def test_a_mapped_table_that_is_gone(journal: Database) -> None:
     """Its subscriptions cannot be waited for: exit code 2, and the message says which table and what to do."""
     cli(journal, "setup", APP)

@@ -62,6 +62,8 @@ def detail_lines(seen: Look, standing: Standing, width: int | None) -> list[Text
         f"{duration(standing.busy_seconds_total)} of handler time",
         "workers": ", ".join(f"{shown(w.name)} ({count(w.lanes, 'lane')})" for w in on_it) or "none",
     }
+    if standing.notes:
+        facts["events"] = shown("; ".join(standing.notes), 1000)
     rows = [(coloured(f"{GAP}{name:8}", QUIET), value) for name, value in facts.items()]
     return [line for name, value in rows for line in folded(name + GAP + value, width, " " * (name.cell_len + 2))]
 

@@ -19,6 +19,7 @@ class Standing:
 
     ``inboxed``, ``pending_partitions``, ``oldest_seconds`` and ``largest_partition`` speak of keys that are due or
     leased; ``waiting`` counts events behind keys that are parked, held or backing off. None: not known now.
+    ``notes`` are on its event table.
     """
 
     subscription: str
@@ -52,6 +53,7 @@ class Standing:
     retry_at: datetime | None
     backing_off: int
     exact: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def inbox(self) -> int:

@@ -211,11 +211,17 @@ async def _sequence(session: Session, mapping: TableMapping) -> tuple[str, Mappi
 
 
 async def save_source(session: Session, table: EventTable) -> None:
-    """Let statistics count in a mapped event table; nothing happens for our own."""
+    """Let statistics and commands look at a mapped event table; nothing happens for our own."""
     if table.source is None:
         return
     mapping = table.mapping
     relation = f"{quoted(mapping.schema)}.{quoted(mapping.table)}"
     await session.execute(
-        session.queries.source_save, table.source, relation, table.sequence_name, mapping.exact, str(table.events)
+        session.queries.source_save,
+        table.source,
+        relation,
+        table.sequence_name,
+        mapping.exact,
+        str(table.events),
+        list(table.notes),
     )

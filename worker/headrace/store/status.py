@@ -44,6 +44,7 @@ def _standing(row: asyncpg.Record) -> Standing:
         **{
             **facts,
             "status": Status(facts["status"]),
+            "notes": tuple(facts["notes"]),
             "kind": Kind(facts["kind"]),
             "error_class": None if facts["error_class"] is None else ErrorClass(facts["error_class"]),
             "position": Position(facts["position"] or 0),

@@ -104,13 +104,13 @@ case when pg_column_compression(e.data) is null then pg_column_size(e.data) else
 
 -- name: source_save
 -- Tells statistics how to count in somebody else's event table; writes nothing when it is known.
-insert into headrace.sources as o (name, relation, sequence, exact, events_sql)
-select $1::text, $2::text, $3::text, $4::boolean, $5::text
- where not exists (select from headrace.sources o where (o.name, o.relation, o.sequence, o.exact, o.events_sql)
-                                                       is not distinct from ($1, $2, $3, $4, $5))
+insert into headrace.sources as o (name, relation, sequence, exact, events_sql, notes)
+select $1::text, $2::text, $3::text, $4::boolean, $5::text, $6::text[]
+ where not exists (select from headrace.sources o where (o.name, o.relation, o.sequence, o.exact, o.events_sql, o.notes)
+                                                       is not distinct from ($1, $2, $3, $4, $5, $6))
 on conflict (name) do update set
     relation = excluded.relation, sequence = excluded.sequence, exact = excluded.exact,
-    events_sql = excluded.events_sql;
+    events_sql = excluded.events_sql, notes = excluded.notes;
 
 -- name: sources_of
 -- The event tables of some subscriptions as workers have stored them; nulls for what is not there any more.

@@ -7,6 +7,7 @@ select v.subscription, v.app, v.group_name, v.status, v.status_reason, v.positio
        v.touched_partitions, v.largest_partition, v.parked, v.next_due_at, v.arrivals_total, v.processed_total,
        v.busy_seconds_total, v.workers, v.capacity, v.sampled_at,
        s.kind, s.partitioned, s.error_class, s.retry_at, coalesce(c.exact, true) as exact,
+       coalesce(c.notes, '{}') as notes,
        (select count(*) from (select from headrace.failures f
                                where f.run = s.run and f.state = 'backing off' limit 1000) x) as backing_off
   from headrace.stats_of_v1($1::text[]) v
