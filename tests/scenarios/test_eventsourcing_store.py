@@ -18,10 +18,11 @@ from support.apps import existing_store
 from support.apps.their_shop import SEALED, Shop, shop_on
 from support.commands import headrace
 from support.databases import Database
-from support.fleet import fleet
+from support.fleet import WorkerProcess, fleet
 from support.invariants import assert_sound
 from support.readers import ExactReader
 from support.scenes import execute, rows, until_value, value
+from support.waiting import until
 
 VARIABLES = {"lease_seconds": "2", "log_level": "info"}
 FUNCTIONS = {"POSTGRES_ENABLE_DB_FUNCTIONS": "y"}
@@ -111,8 +112,7 @@ async def test_projected_while_the_library_appends(database: Database, scale: fl
                 for seed, shop in enumerate([locks, locks, calls, calls])
             )
         )
-        await until_value(database, LEASED.format(victim.pid), True, every=0.002)
-        victim.kill()
+        await kill_while_leased(database, victim)
         workers.start(f"existing_store:{form}", variables=VARIABLES)
         refused = await writing
         log = await asyncio.to_thread(their_log, locks)
@@ -122,6 +122,7 @@ async def test_projected_while_the_library_appends(database: Database, scale: fl
             waited = headrace("wait", name, "--timeout", "60", dsn=database.dsn)
             assert waited.code == 0, waited.err
         orders = await asyncio.to_thread(their_orders, locks, log)
+        assert any("an expired lease was taken over" in worker.text() for worker in workers.workers)
     assert await rows(database, "select id, stream, version, topic, at from whole_log order by place") == log
     found = await rows(database, "select id, customer, version, lines, cents, paid from orders")
     assert {row[0]: row[1:] for row in found} == orders
@@ -133,7 +134,21 @@ async def test_projected_while_the_library_appends(database: Database, scale: fl
     await assert_sound(database)
 
 
-LEASED = "select exists (select from headrace.leases where worker like '%{}%')"
+async def kill_while_leased(database: Database, worker: WorkerProcess) -> None:
+    """Kill a worker at a moment when it holds a lease; it is stopped for the look, so that it cannot give it back."""
+
+    async def killed() -> bool:
+        worker.freeze()
+        if await value(database, LEASED.format(worker.pid)):
+            worker.kill()
+            return True
+        worker.thaw()
+        return False
+
+    await until(killed, 60.0, "the worker holds a lease", every=0.01)
+
+
+LEASED = "select exists (select from headrace.leases where worker like '%:{}')"
 CENTS_IN_SQL = """
     select 100 * sum((convert_from(state, 'UTF8')::jsonb -> 'price' ->> '_data_')::numeric) from shop_events
      where topic like '%:Order.LineAdded'
