@@ -1,11 +1,16 @@
 """What the pages tell a newcomer to save, to type and to run is saved, typed and run here, as it stands there."""
 
+import configparser
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]  # no stubs for one look
 
+from headrace.settings import Settings, variable
+from headrace.telemetry.metrics import Metrics
 from support.commands import headrace
 from support.databases import Database
 from support.pages import Reader, blocks
@@ -37,6 +42,33 @@ def test_nothing_is_passed_over_silently(name: str) -> None:
     notes = [block.note for block in blocks(DOCS / name) if block.note.startswith("not run")]
 
     assert notes == PASSED_OVER.get(name, [])
+
+
+def test_the_deployments_start_what_there_is(database: Database, tmp_path: Path) -> None:
+    """Image, unit and Deployment start the worker by words that it knows; variables, probes and metrics are there."""
+    files = {block.title: block.body for block in blocks(DOCS / "how-to" / "run-in-production.md") if block.title}
+    (container,) = yaml.safe_load(files["deployment.yaml"])["spec"]["template"]["spec"]["containers"]
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # as the documentation of the module says
+    unit.read_string(files["headrace-worker@.service"])
+    image = re.search(r"^CMD (.*)$", files["Dockerfile"], re.MULTILINE)
+    rules = yaml.safe_load(files["alerts.yaml"])["groups"][0]["rules"]
+    words = [container["args"], unit["Service"]["ExecStart"].split(), json.loads(image[1] if image else "[]")]
+    subscriber = "from headrace import App\n\napp = App(name='shop')\n"
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "read_models.py").write_text(subscriber, "utf-8")
+
+    for program, *arguments in words:
+        assert Path(program).name == "headrace"
+        variables = {"app": "shop.read_models:app", "metrics_port": "0"}
+        done = headrace(*arguments, "--until-caught-up", dsn=database.dsn, cwd=tmp_path, variables=variables)
+        assert done.code == 0, done.err
+    used = set(re.findall(r"\bHEADRACE_[A-Z_]+", "".join(files.values())))
+    assert used <= {variable(field) for field in Settings.model_fields}
+    probes = {probe["httpGet"]["path"] for name, probe in container.items() if name.endswith("Probe")}
+    assert probes == {"/startupz", "/livez", "/readyz"}
+    shown = Metrics().render()[0].decode()
+    assert [m for rule in rules for m in re.findall(r"headrace_\w+", rule["expr"]) if m not in shown] == []
 
 
 @pytest.fixture
