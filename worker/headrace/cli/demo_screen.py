@@ -100,16 +100,16 @@ def _imported(figures: Figures) -> RenderableType:
 
 
 def _subscriptions(figures: Figures, *, wide: bool) -> Table:
-    table = _table()
-    table.add_column("subscription", no_wrap=True, ratio=2)
+    table = _table(wide=wide)
+    table.add_column("subscription", no_wrap=True, ratio=None if wide else 1, min_width=16)
     if wide:
-        table.add_column("kind", no_wrap=True, ratio=3)
+        table.add_column("kind", no_wrap=True, min_width=22)
     table.add_column("status", no_wrap=True, min_width=10)
     for name, columns in (("handled", 9), ("unrouted", 9), ("inbox", 9), ("keys", 7), ("lag", 9)):
         table.add_column(name, justify="right", no_wrap=True, min_width=columns)
     if wide:
-        table.add_column("in hand", justify="right", no_wrap=True)
-        table.add_column("failing keys", no_wrap=True, ratio=4)
+        table.add_column("in hand", justify="right", no_wrap=True, min_width=8)
+        table.add_column("failing keys", no_wrap=True)
     by_name = {one.name: one for one in figures.subscriptions}
     failing = {one.subscription: one for one in figures.failing}
     for name in sorted(by_name):
@@ -151,10 +151,10 @@ def _failing(failing: FailingKey | None) -> Text:
 
 
 def _workers(workers: Sequence[WorkerFigures], *, wide: bool) -> Table:
-    table = _table()
-    table.add_column("worker", no_wrap=True, ratio=2)
+    table = _table(wide=wide)
+    table.add_column("worker", no_wrap=True, ratio=None if wide else 1, min_width=16)
     if wide:
-        table.add_column("pid", no_wrap=True, ratio=3)
+        table.add_column("pid", no_wrap=True, min_width=22)
     table.add_column("is", no_wrap=True, min_width=10)
     for name, columns in (("release", 9), ("leases", 9), ("keys", 9), ("events", 7)):
         table.add_column(name, justify="right", no_wrap=True, min_width=columns)
@@ -189,5 +189,5 @@ def _worker(worker: WorkerFigures, *, wide: bool) -> list[RenderableType]:
     return cells
 
 
-def _table() -> Table:
-    return Table(box=None, expand=True, padding=(0, 1), pad_edge=False, header_style="dim", collapse_padding=True)
+def _table(*, wide: bool) -> Table:
+    return Table(box=None, expand=not wide, padding=(0, 1), pad_edge=False, header_style="dim", collapse_padding=True)

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 
-from headrace.cli.demo_screen import screen, story_line
-from headrace.cli.output import console, say
+from headrace.cli.demo_screen import INDENT, screen, story_line
+from headrace.cli.output import console, print_lines, say, width_of
+from headrace.cli.tables import folded
 from headrace.runtime.demo.course import Show
 from headrace.runtime.demo.figures import Figures, Mark, StoryLine
 
@@ -88,4 +89,4 @@ def show_on(*, stderr: bool, live: bool | None) -> Iterator[Show]:
             yield shown
     finally:
         for line in shown.story:
-            say(story_line(line), stderr=stderr)
+            print_lines(folded(story_line(line), width_of(out), " " * INDENT), out)

@@ -87,9 +87,11 @@ class Course:
         stage.prepare()
         await migrate(stage.dsn)
         pids = " and ".join(str(stage.crew.start(release=1).pid) for _ in range(self._script.workers))
-        self._tell(Mark.STEP, f"{self._script.workers} worker processes are started, pid {pids}")
+        self._tell(
+            Mark.STEP, f"{_count(self._script.workers, 'worker process', 'worker processes')} started, pid {pids}"
+        )
         path = await asyncio.to_thread(stage.log_of, self._script)
-        self._tell(Mark.STEP, f"{stage.plot.events:,} events of {stage.plot.subject} are ready, their import begins")
+        self._tell(Mark.STEP, f"the import of {_count(stage.plot.events, 'event')} of {stage.plot.subject} begins")
         async with await Database.open(stage.dsn, max_size=2, application_name="headrace demo") as database:
             async with database.session() as session:
                 await self._act(database, session, path)
@@ -102,7 +104,7 @@ class Course:
             await self._lose_a_worker(session, importing)
             await self._until(session, lambda _: importing.done())
             await importing
-            self._tell(Mark.STEP, f"the whole log is imported, {self._stage.plot.events:,} events")
+            self._tell(Mark.STEP, f"the whole log is imported, {_count(self._stage.plot.events, 'event')}")
             await self._until(session, lambda figures: figures.is_blocked_only)
             await self._until(session, lambda figures: figures.is_caught_up or _is_parked(figures))
             await self._mend(database, session)
@@ -160,7 +162,7 @@ class Course:
             crew.thaw(victim)
             return False
         crew.kill(victim)
-        what = f"it held {held.keys:,} keys with {held.events:,} events"
+        what = f"it held {_count(held.keys, 'key')} with {_count(held.events, 'event')}"
         self._tell(Mark.BAD, f"worker {victim.number} is killed (kill -9 {victim.pid}): {what}")
         self._ending = replace(self._ending, taken_over_keys=held.keys)
         return True
@@ -171,8 +173,8 @@ class Course:
         await self._until(session, lambda figures: figures.worker(victim.number).leases == 0)
         after = self._lookout.at - killed_at
         self._ending = replace(self._ending, taken_over_after=after)
-        keys = self._ending.taken_over_keys or 0
-        self._tell(Mark.GOOD, f"take-over after {after:.1f} s: the {keys:,} keys go on where they had been flushed")
+        what = _count(self._ending.taken_over_keys or 0, "key")
+        self._tell(Mark.GOOD, f"take-over after {after:.1f} s: others go on with {what}, from the last flush on")
         successor = self._stage.crew.start(release=1)
         self._tell(Mark.STEP, f"worker {successor.number} is started in its place, pid {successor.pid}")
 
@@ -183,9 +185,14 @@ class Course:
             self._tell(Mark.STEP, "no key has failed")
             return
         self._ending = replace(self._ending, parked=parked)
-        self._tell(Mark.STEP, f"all is handled but {parked.waiting + 1:,} events of {parked.key}, which is parked")
+        self._tell(
+            Mark.STEP, f"all is handled but {_count(parked.waiting + 1, 'event')} of {parked.key}, which is parked"
+        )
         crew, old = self._stage.crew, self._stage.crew.at_work
-        self._tell(Mark.STEP, f"release 2, which {self._stage.plot.fix}, is rolled out: {len(old)} workers drain")
+        self._tell(
+            Mark.STEP,
+            f"release 2, which {self._stage.plot.fix}, is rolled out: {_count(len(old), 'worker')} to replace",
+        )
         for _ in old:
             crew.start(release=2)
         await self._see_off(session, old)
@@ -244,3 +251,7 @@ class Course:
 
 def _is_parked(figures: Figures) -> bool:
     return any(failing.state == "parked" for failing in figures.failing)
+
+
+def _count(number: int, thing: str, things: str | None = None) -> str:
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
