@@ -1,6 +1,8 @@
 """`headrace demo`: right figures, an honest verdict, and nothing left behind however it ends."""
 
+import gzip
 import io
+import json
 import re
 import shutil
 import signal
@@ -60,6 +62,51 @@ def test_the_demo_is_right_and_leaves_nothing(temporary: Path) -> None:
     assert port is not None
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(port[1])), 1).close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_log_of_the_users_is_played_as_well(temporary: Path, tmp_path: Path) -> None:
+    """Any log, packed, with names nobody would guess: counted by stream, day and type, each checked by SQL."""
+    databases.programs_or_skip("embedded")
+    log = tmp_path / "odd log.jsonl.gz"
+    with gzip.open(log, "wt", encoding="utf-8") as file:
+        for number in range(600):
+            day = f"20{number % 30:02}-03-{number % 28 + 1:02}T23:30:00-05:00"
+            line = {"stream": f"Straße {number % 40} '\"%", "type": f"t\u00fcp {number % 7}", "data": None}
+            file.write(json.dumps(line | {"recorded_at": day}) + "\n\n")
+    outcome = headrace("demo", str(log), "--events", "500", "--output", "json", timeout=240)
+
+    assert outcome.code == 0, outcome
+    found = figures(outcome)
+    assert set(found) == {"by_day", "by_stream", "by_type", "notices"}
+    assert all(found[name] == (500, 500, 0) for name in ("by_day", "by_stream", "by_type"))
+    assert found["notices"][0] == found["notices"][1] > 0
+    assert "500 events of odd log.jsonl.gz" in outcome.err
+    assert "is parked: release 1 stumbles here on purpose" in outcome.err
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file"),
+        ("", "there is no event in it"),
+        ('{"stream": "a", "type": "b", "data": {}}\n{"stream": "a"}\n', "line 2"),
+    ],
+    ids=["missing", "empty", "malformed"],
+)
+def test_a_log_that_cannot_be_played_is_refused_before_anything_starts(
+    temporary: Path, tmp_path: Path, text: str | None, said: str
+) -> None:
+    """A file that is not there, has no event or has a bad line: one message, exit 2, no database was made for it."""
+    log = tmp_path / "log.jsonl"
+    if text is not None:
+        log.write_text(text)
+    outcome = headrace("demo", str(log))
+
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert "Traceback" not in outcome.err
     assert list(temporary.iterdir()) == []
 
 
