@@ -86,6 +86,7 @@ def their_orders(shop: Shop, log: list[tuple[Any, ...]]) -> dict[str, tuple[Any,
     return found
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("form", ["plain", "sealed"])
 async def test_projected_while_the_library_appends(database: Database, scale: float, form: str) -> None:
     """An application of theirs goes on writing, by table locks and by its database functions side by side, with refused

@@ -104,6 +104,17 @@ async def test_a_held_line_of_the_mapped_table_names_its_holder(journal: Databas
     assert any("slow-journal" in reason for one in data["subscriptions"] for reason in one["reasons"])
 
 
+async def test_a_mapped_table_that_cannot_be_read_exactly(journal: Database) -> None:
+    """A CACHE of the mapped table's sequence is named with the fix by whoever looks at its line; ours is as it was."""
+    cli(journal, "setup", APP)
+    await execute(journal, "alter sequence journal_id_seq cache 50")
+    status, waited = cli(journal, "status"), cli(journal, "wait", "by_entity", "--timeout", "1")
+    for outcome in (status, waited):
+        assert outcome.code == 2
+        assert "alter sequence public.journal_id_seq cache 1" in " ".join(outcome.err.split())
+    assert "by_entity" in status.out
+
+
 def test_status_says_what_is_different_about_a_mapped_table(journal: Database) -> None:
     """Without a time of the append, ages are told from another column, or not: status says so to all."""
     cli(journal, "setup", APP)
