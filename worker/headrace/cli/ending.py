@@ -4,6 +4,7 @@ Exit codes are published: scripts and jobs rely on them. Help and mistakes in a 
 that only work needs.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from enum import IntEnum
 from typing import NoReturn
 
 from headrace.cli.output import complain
-from headrace.domain.errors import HeadraceError, NotFinished, Unavailable, UsageError
+from headrace.domain.errors import DatabaseFull, HeadraceError, NotFinished, Unavailable, UsageError
 from headrace.telemetry.redaction import redacted
 
 
@@ -47,9 +48,13 @@ def exit_code_of(error: HeadraceError) -> ExitCode:
 def guarded(command: Callable[[], object], *, debug: bool = False) -> NoReturn:
     """Call the command line and leave the process with the right code and at most one message."""
     code = ExitCode.DONE
+    _open_what_is_closed()
     try:
         code = ExitCode(int(command() or 0))  # type: ignore[call-overload]
     except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):
+            # Those who print for us leave in their own way when nobody reads.
+            _leave(_hush())
         _leave(leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None))
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
@@ -58,31 +63,51 @@ def guarded(command: Callable[[], object], *, debug: bool = False) -> NoReturn:
     except HeadraceError as error:
         code = exit_code_of(error)
         _report(f"{error}{_advice(error)}", debug)
+    except OSError as error:
+        code = ExitCode.ERRORS
+        _report(_about(error), debug)
     except Exception as error:  # noqa: BLE001 - a person gets a sentence, whatever went wrong
         code = ExitCode.ERRORS
-        _report(f"unexpected {type(error).__name__}: {error} (add --debug to see where)", debug)
+        _report(_unexpected(error), debug)
     _leave(code)
 
 
 def _advice(error: HeadraceError) -> str:
     # The store cannot know where the DSN came from; a person at a prompt wants to.
-    return "; check HEADRACE_DSN or --dsn, and that the server runs" if isinstance(error, Unavailable) else ""
+    if isinstance(error, Unavailable) and not isinstance(error, DatabaseFull):
+        return "; check HEADRACE_DSN or --dsn, and that the server runs"
+    return ""
+
+
+def _unexpected(error: Exception) -> str:
+    return f"unexpected {type(error).__name__}: {error} (add --debug to see where)"
+
+
+def _about(error: OSError) -> str:
+    if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+        return _unexpected(error)
+    where = f"{error.filename} cannot be written" if error.filename else "the output cannot be written"
+    return f"{where}: {os.strerror(error.errno)}; make room on that disk, or write to another one, and run it again"
 
 
 def _report(message: str, debug: bool) -> None:
-    with suppress(BrokenPipeError):
+    with suppress(OSError):
         if debug:
             sys.stderr.write(redacted(traceback.format_exc()))
         complain(redacted(message))
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process; output that nobody reads any more is no reason for noise."""
+    """End the process; output that nobody reads any more is no reason for noise, output that is lost is."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
         code = code or _hush()
+    except OSError as error:
+        code = code or ExitCode.ERRORS
+        _hush()
+        _report(_about(error), debug=False)
     sys.exit(code)
 
 
@@ -90,4 +115,25 @@ def _hush() -> int:
     """Send what is still buffered nowhere, and return what a shell expects of a closed pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(nowhere, sys.stderr.fileno())
     return 128 + signal.SIGPIPE
+
+
+def _open_what_is_closed() -> None:
+    """Stand in for standard streams that the caller has closed, as daemons do.
+
+    Nothing else, a connection or a file, may get one of their numbers: it would be written to in their place.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8"))

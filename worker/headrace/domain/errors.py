@@ -16,6 +16,7 @@
     │   ├── MissingRight      the database role lacks a grant
     │   └── NotExact          the event table cannot be read exactly
     ├── Unavailable           the database cannot be reached now: retry later
+    │   └── DatabaseFull      it answers, and has no room left to write
     ├── Conflict              an append lost against another one: read again and decide anew
     ├── TransactionAborted    serialization failure or deadlock: do the same again
     ├── LeaseLost             somebody else owns these keys now: drop everything of this lease
@@ -91,6 +92,10 @@ class NotExact(UsageError):
 
 class Unavailable(HeadraceError):
     """The database cannot be reached, or is starting up or going down."""
+
+
+class DatabaseFull(Unavailable):
+    """The database has no room left on its disk; nothing was stored."""
 
 
 class Conflict(HeadraceError):

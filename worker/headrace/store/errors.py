@@ -11,6 +11,7 @@ import asyncpg
 
 from headrace.domain.errors import (
     Conflict,
+    DatabaseFull,
     HandlerTimeout,
     HeadraceError,
     LeaseLost,
@@ -39,6 +40,7 @@ _ABORTED = {"25P02", "25P04"}
 _ABORTED_CLASSES = {"40"}
 _NO_CONNECTION_CLASSES = {"08"}
 _TOO_MANY = {"53300"}
+_DISK_FULL = {"53100"}
 _NO_SUCH_TARGET = {"3D000", "28000", "28P01"}
 _IDLE_TIMEOUT = "25P03"
 _NO_RIGHT = "42501"
@@ -74,6 +76,11 @@ def _by_state(error: asyncpg.PostgresError, own: bool) -> HeadraceError | None:
     state = error.sqlstate or ""
     if state == _IDLE_TIMEOUT:
         return HandlerTimeout(IDLE_TOO_LONG)
+    if state in _DISK_FULL:
+        return DatabaseFull(
+            f"the database has no room left to write ({error.args[0]}): make room on its disk, and run it again; "
+            "what was stored before stays"
+        )
     if state in _GOING_DOWN | _TOO_MANY or state[:2] in _NO_CONNECTION_CLASSES:
         return Unavailable(f"the database cannot be used now: {error}")
     if state in _ABORTED or state[:2] in _ABORTED_CLASSES:
@@ -123,7 +130,8 @@ def translated(own: bool = True) -> Iterator[None]:
     """Run a block; a driver error inside leaves it as ours, with the driver's as its cause.
 
     Raises:
-        Unavailable: the database cannot be reached, starts, stops, or has no free connection.
+        Unavailable: the database cannot be reached, starts, stops, or has no free connection; or (DatabaseFull) its
+            disk is full.
         TransactionAborted: serialization failure, deadlock, or a transaction that failed before.
         HandlerTimeout: the server ended a transaction idle for longer than the lease or time-out.
         LeaseLost, Conflict, NotExact, SchemaMissing, MissingRight: only when ``own``.

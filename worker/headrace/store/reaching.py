@@ -10,9 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import parse_qsl, urlsplit
 
+import asyncpg
+
 from headrace.domain.errors import Unavailable, UsageError
 from headrace.store.errors import translated
 
+_NO_PORT = (
+    "the DSN cannot be used: what stands for its port is no number; "
+    "in a password write / ? # @ : as %2F %3F %23 %40 %3A"
+)
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _NOT_OF_THIS_HOST = {62, 64}
 """OpenSSL's codes: the certificate is for other host names, or for other addresses."""
@@ -63,8 +69,11 @@ def reaching() -> Iterator[None]:
     except (OSError, TimeoutError) as error:
         why = str(error) or "no answer, or no connection free"
         raise Unavailable(f"the database cannot be reached: {why}") from error
+    except asyncpg.PostgresError as error:
+        raise UsageError(f"the database refuses the connection: {error}; correct the DSN") from error
     except ValueError as error:
-        raise UsageError(f"the DSN cannot be used: {error}") from error
+        # Not its text, and not as the cause: a password that was not escaped is read as a port, and stands in both.
+        raise UsageError(_NO_PORT if "int()" in str(error) else f"the DSN cannot be used: {error}") from None
 
 
 def _mistrust(error: ssl.SSLCertVerificationError) -> str:
