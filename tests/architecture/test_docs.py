@@ -20,7 +20,7 @@ Check = Callable[[Path], list[str]]
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")  # pictures too
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
 FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -120,6 +120,7 @@ BROKEN: list[tuple[Check, str, str]] = [
     (broken_links, "docs/b.md", "see [there](a.md#no-such-thing)"),
     (broken_links, "docs/b.md", "# Here\n\nsee [above](#there)"),
     (broken_links, "README.md", "see [there](docs/gone.md)"),
+    (broken_links, "README.md", "![a picture](docs/gone.svg)"),
     (missing_paths, "docs/b.md", "see `worker/headrace/gone.py`"),
     (missing_paths, "docs/b.md", "see `tests/gone/*.py`"),
     (missing_paths, "README.md", "see `docs/gone.md`"),

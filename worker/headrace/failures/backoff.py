@@ -54,7 +54,7 @@ class RetryPolicy:
     def parked_delay(self, parking: int, unit: float) -> timedelta | None:
         """Return the delay after the key was parked for the ``parking``-th time in a row (1 is the first).
 
-        None when a person has to decide; ``unit`` as for :meth:`next_delay`.
+        None when a person has to decide; ``unit`` as for ``next_delay``.
         """
         return self._delay(self.parked_base, parking, unit) if parking <= self.parked_attempts else None
 

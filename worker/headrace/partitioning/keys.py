@@ -102,7 +102,7 @@ class Tag:
 class Bucket:
     """A fixed number ``n`` of partitions: the key is the decimal number, 0 to n - 1, of the inner key's bucket.
 
-    See :func:`headrace.partitioning.hashing.bucket_of` for the hash.
+    See ``headrace.partitioning.hashing.bucket_of`` for the hash.
     """
 
     of: Partitioner
@@ -133,7 +133,7 @@ class Bucket:
 class Hashed:
     """One partition per inner key of any length: the key is the inner key's SHA-256 in hex.
 
-    See :func:`headrace.partitioning.hashing.text_digest`.
+    See ``headrace.partitioning.hashing.text_digest``.
     """
 
     of: Partitioner

@@ -19,7 +19,7 @@ class _Unheard:
 class App(BoundApp):
     """The subscribers that are deployed together.
 
-    Name, subscribers and event table are those of :class:`headrace.subscribers.app.App`; this one can run.
+    Name, subscribers and event table are those of ``headrace.subscribers.app.App``; this one can run.
     """
 
     def engine(

@@ -105,7 +105,7 @@ def setup(method: F) -> F:
 
 
 def teardown(method: F) -> F:
-    """Mark the method that takes away what :func:`setup` made; called once, when the subscription goes."""
+    """Mark the method that takes away what ``@setup`` made; called once, when the subscription goes."""
     return _marking(Mark(Role.TEARDOWN))(method)
 
 

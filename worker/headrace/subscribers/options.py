@@ -23,15 +23,18 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class SubscriberOptions(TypedDict, total=False):
-    """The keyword arguments of :func:`projector` and :func:`reactor`.
+    """The keyword arguments of ``projector`` and ``reactor``.
 
-    ``partition_by``: what must stay in order; None is the whole log, in global order. ``start``:
-    'beginning', 'now' or the position after which to start, for a subscription that is new.
-    ``group``: a name to select it by. ``remove_idle_after``: seconds (or a timedelta) after which an
-    idle partition's row goes. ``retry``: what happens to failing keys. ``concurrency``: keys that a
-    reactor handles at once. ``timeout``: seconds (or a timedelta) a handler may take. ``limit``:
-    events per partition and load. ``partitions_per_claim``: pins the size of claims. ``streams``,
-    ``tags``: only events of these streams, only events that carry all of these tags.
+    - ``partition_by``: what must stay in order; None is the whole log, in global order.
+    - ``start``: 'beginning', 'now' or the position after which to start, for a subscription that is new.
+    - ``group``: a name to select it by.
+    - ``remove_idle_after``: seconds (or a timedelta) after which an idle partition's row goes.
+    - ``retry``: what happens to failing keys.
+    - ``concurrency``: keys that a reactor handles at once.
+    - ``timeout``: seconds (or a timedelta) a handler may take.
+    - ``limit``: events per partition and load.
+    - ``partitions_per_claim``: pins the size of claims.
+    - ``streams``, ``tags``: only events of these streams, only events that carry all of these tags.
     """
 
     partition_by: Partitioner | None
