@@ -1,7 +1,11 @@
 """A command pays for what it needs: what is loaded by whom, and that everything is still there when it is asked for."""
 
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import typer.main
@@ -9,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import headrace
 from headrace.cli.commands import COMMANDS, loaded
+from headrace.cli.helping import Command
 from support.commands import environment
 
 # What only work needs, and what only one kind of work needs.
@@ -45,6 +50,8 @@ def loaded_by(code: str) -> set[str]:
         (["--version"], OF_WORK | OF_WORKERS | {"rich"}),
         (["nosuch"], OF_WORK - {"pydantic"} | OF_WORKERS),  # typer itself checks values with it
         (["status"], OF_WORKERS | OF_LINES | {"orjson", "headrace.store.work"}),
+        (["top"], OF_WORKERS | OF_LINES | {"orjson", "headrace.store.work"}),
+        (["completion", "bash"], OF_WORK - {"pydantic"} | OF_WORKERS | {"rich"}),
         (["failures", "list"], OF_WORKERS | OF_LINES | {"orjson", "headrace.store.work"}),
         (["migrate"], OF_WORKERS | OF_LINES | {"orjson", "headrace.engine"}),
         (["wait", "orders"], OF_WORKERS),
@@ -89,3 +96,35 @@ def test_the_list_of_commands_is_whole() -> None:
     from headrace.cli.main import app
 
     assert list(vars(typer.main.get_command(app))["commands"]) == list(COMMANDS)
+
+
+def test_a_shell_that_asks_for_commands_loads_nothing_of_work() -> None:
+    """Somebody has pressed a key and waits: the list of commands is had without what any of them does."""
+    asked = {"_HEADRACE_COMPLETE": "complete_bash", "COMP_WORDS": "headrace st", "COMP_CWORD": "1"}
+    set_up = f"import os; os.environ |= {asked!r}"
+    found = loaded_by(set_up + SHOWN.format(arguments=[]))
+
+    assert "headrace.cli.main" in found
+    assert found & (OF_WORK - {"pydantic"} | OF_WORKERS) == set()
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield every command that can be called, with its words."""
+    for name in COMMANDS:
+        command = loaded(name)
+        yield from ((f"{name} {below}", c) for below, c in getattr(command, "commands", {}).items())
+        if not hasattr(command, "commands"):
+            yield name, command
+
+
+@pytest.mark.parametrize(("words", "command"), list(commands()), ids=lambda part: part if isinstance(part, str) else "")
+def test_every_command_gives_an_example_that_can_be_called(words: str, command: Any) -> None:
+    """Help ends with an example at least, each of this command, with options and arguments that it takes."""
+    examples = re.findall(r"headrace [^|<>()]+", str(command.epilog).replace("\n", " Example: "))
+    found = [shlex.split(example.partition(" Example:")[0]) for example in examples]
+
+    assert isinstance(command, Command)
+    assert found
+    for line in found:
+        assert line[1 : 1 + len(words.split())] == words.split()
+        command.make_context(words, line[1 + len(words.split()) :])

@@ -153,9 +153,9 @@ def test_partitions_go_on_below_where_they_do_not_fit() -> None:
 
 def test_the_live_screen_fills_its_size() -> None:
     """Head, subscriptions with their rates, workers, and the key that ends it: as many lines as there are rows."""
-    lines, offset = screen_lines(SEEN, (120, 20), RATES)
+    lines, scrolled = screen_lines(SEEN, (120, 20), RATES)
 
-    assert (len(lines), offset) == (20, 0)
+    assert (len(lines), scrolled) == (20, 0)
     assert words(lines[0].plain) == "headrace 12:01:30 1 worker 1,240 events/s backlog 1,000,003,399 head 104233"
     assert "1,240/s" in lines[1].plain
     assert "host-7:4711 shop 0.1.0 4 lanes up 90 s beat 0.4 s ago orders_by_customer, welcome_mail" in words(
@@ -165,13 +165,13 @@ def test_the_live_screen_fills_its_size() -> None:
 
 
 def test_a_low_screen_scrolls() -> None:
-    """What does not fit is reached with an offset, kept within what there is; the foot says how much is left."""
+    """What does not fit is reached by scrolling, no further than there is something; the foot says how much is left."""
     first, _ = screen_lines(SEEN, (80, 6), RATES)
-    last, offset = screen_lines(SEEN, (80, 6), RATES, offset=1000)
+    last, scrolled = screen_lines(SEEN, (80, 6), RATES, scrolled=1000)
 
     assert (len(first), len(last)) == (6, 6)
     assert first[-1].plain == "q ends  ↑↓ scroll, 6 more lines"
-    assert offset == 6
+    assert scrolled == 6
     assert "host-7" in text_of(last)
     assert last[-1].plain == "q ends  ↑↓ scroll"
 
@@ -207,16 +207,16 @@ def test_rates_are_told_by_two_looks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "ended", "offset"), [("q", True, 0), ("\x03", True, 0), ("j", False, 1), ("x", False, 0)]
+    ("key", "ended", "scrolled"), [("q", True, 0), ("\x03", True, 0), ("j", False, 1), ("x", False, 0)]
 )
-async def test_keys(key: str, ended: bool, offset: int) -> None:
+async def test_keys(key: str, ended: bool, scrolled: int) -> None:
     """Q and Ctrl-C end the screen, arrows move it, other keys do nothing; after each it is drawn anew."""
     view = View(lambda: (80, 6))
     view.take(SEEN)
     view.press(key)
     view.drawn()
 
-    assert (view.ended, view.offset, view.asked.is_set()) == (ended, offset, True)
+    assert (view.ended, view.scrolled, view.asked.is_set()) == (ended, scrolled, True)
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,12 @@ def detail_lines(seen: Look, standing: Standing, width: int | None) -> list[Text
     }
     if standing.notes:
         facts["events"] = shown("; ".join(standing.notes), 1000)
-    rows = [(coloured(f"{GAP}{name:8}", QUIET), value) for name, value in facts.items()]
-    return [line for name, value in rows for line in folded(name + GAP + value, width, " " * (name.cell_len + 2))]
+    lines: list[Text] = []
+    for name, value in facts.items():
+        line = coloured("", "").append(f"{GAP}{name:8}{GAP}", QUIET)
+        indent = " " * line.cell_len
+        lines += folded(line.append(value), width, indent)
+    return lines
 
 
 def partition_lines(name: str, partitions: Sequence[PartitionStanding], width: int | None) -> list[Text]:
@@ -76,9 +80,9 @@ def partition_lines(name: str, partitions: Sequence[PartitionStanding], width: i
 
 
 def screen_lines(
-    seen: Look, size: tuple[int, int], rates: Rates, news: str | None = None, offset: int = 0
+    seen: Look, size: tuple[int, int], rates: Rates, news: str | None = None, scrolled: int = 0
 ) -> tuple[list[Text], int]:
-    """Return the lines of a live screen of (columns, rows), and the offset that was possible; ``news`` is a trouble."""
+    """Return the lines of a live screen of (columns, rows), and how far it could be scrolled; ``news`` is a trouble."""
     width, height = size
     body = status_lines(seen, width, rates)
     if not seen.standings:
@@ -88,15 +92,15 @@ def screen_lines(
     if seen.workers:
         body += [coloured("", ""), *_worker_lines(seen, width)]
     room = max(height - SCREEN_EDGE, 1)
-    offset = max(0, min(offset, len(body) - room))
-    visible = body[offset : offset + room]
-    below = len(body) - offset - len(visible)
+    scrolled = max(0, min(scrolled, len(body) - room))
+    visible = body[scrolled : scrolled + room]
+    below = len(body) - scrolled - len(visible)
     more = f", {count(below, 'more line')}" if below else ""
-    foot = f"q ends  {'↑↓ scroll' if offset or below else ''}{more}"
+    foot = f"q ends  {'↑↓ scroll' if scrolled or below else ''}{more}"
     shown_foot = coloured(foot.rstrip(), QUIET) if news is None else coloured(shown(news, 500), f"bold {BAD}")
     lines = [_head_line(seen, rates, width), *visible]
     lines += [coloured("", "")] * (height - 1 - len(lines))
-    return [_cropped(line, width) for line in [*lines, shown_foot]], offset
+    return [_cropped(line, width) for line in [*lines, shown_foot]], scrolled
 
 
 def _figures(standings: Sequence[Standing], width: int | None, rates: Rates | None) -> list[list[Text]]:

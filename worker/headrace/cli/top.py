@@ -50,7 +50,7 @@ class View:
     seen: Look | None = None
     rates: dict[str, float] = field(default_factory=dict)
     news: str | None = None
-    offset: int = 0
+    scrolled: int = 0
     ended: bool = False
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -63,14 +63,14 @@ class View:
     def press(self, key: str) -> None:
         """Do what a key asks for."""
         self.ended = self.ended or key in ENDS
-        self.offset += STEPS.get(key, 0)
+        self.scrolled += STEPS.get(key, 0)
         self.asked.set()
 
     def drawn(self) -> Group:
         """Return the screen as it is now."""
         if self.seen is None:
             return Group()
-        lines, self.offset = screen_lines(self.seen, self.size(), self.rates, self.news, self.offset)
+        lines, self.scrolled = screen_lines(self.seen, self.size(), self.rates, self.news, self.scrolled)
         return Group(*lines)
 
 
