@@ -27,6 +27,15 @@ def project(name: str = "shop") -> Iterator[Path]:
         shutil.rmtree(parent, ignore_errors=True)
 
 
+def edit(path: Path, old: str, new: str) -> None:
+    """Replace a piece of a file, and save it as editors do: another file takes its place."""
+    text = path.read_text("utf-8")
+    assert old in text
+    beside = path.with_name(f"{path.name}~")
+    beside.write_text(text.replace(old, new), "utf-8")
+    beside.rename(path)
+
+
 class Dev:
     """A running `headrace dev`, and what it has said so far."""
 
@@ -64,15 +73,6 @@ class Dev:
             wait_until(is_said, SECONDS, f"{text!r} is said {times} times")
         except NotSeenError as error:
             raise NotSeenError(f"{error}; said was:\n{self.said}") from None
-
-    def edit(self, name: str, old: str, new: str) -> None:
-        """Replace a piece of a file, and save it as editors do: another file takes its place."""
-        path = self.folder / name
-        text = path.read_text("utf-8")
-        assert old in text
-        beside = path.with_name(f"{path.name}~")
-        beside.write_text(text.replace(old, new), "utf-8")
-        beside.rename(path)
 
     def append(self, *lines: str) -> None:
         """Add lines to the project's events."""

@@ -13,13 +13,14 @@ from support import databases
 from support.commands import headrace
 from support.coroutines import run_test
 from support.databases import Database
-from support.projects import Dev, developing, project
+from support.projects import Dev, developing, edit, project
 from support.waiting import wait_until
 
 APP = "shop.read_models:app"
 EVENTS = ("--events", "events.jsonl")
 ORDER = '{"stream": "customer-cy", "type": "OrderPlaced", "data": {"total_cents": 7}}'
 ADDING = "await self._add(db, key, 1, event.data.total_cents)"
+MODELS = "shop/read_models.py"
 AT_WORK = "the worker has the code as it is now"
 
 
@@ -57,13 +58,13 @@ def test_what_is_saved_is_at_work_at_once(shop: Path) -> None:
         dev.wait_for("caught up")
         assert totals(dev) == {"customer-ada": 500, "customer-bob": 0}
 
-        dev.edit("shop/read_models.py", ADDING, f"{ADDING})")
+        edit(shop / MODELS, ADDING, f"{ADDING})")
         dev.wait_for("the code does not load")
         assert "SyntaxError" in dev.said
         dev.append(ORDER)
         wait_until(lambda: totals(dev).get("customer-cy") == 7, 30, "the old worker goes on")
 
-        dev.edit("shop/read_models.py", f"{ADDING})", ADDING.replace("_cents)", "_cents * 100)"))
+        edit(shop / MODELS, f"{ADDING})", ADDING.replace("_cents)", "_cents * 100)"))
         dev.wait_for(AT_WORK, 2)
         dev.append(ORDER)
         wait_until(lambda: totals(dev)["customer-cy"] == 707, 30, "the new code is at work")
@@ -87,17 +88,20 @@ def test_what_is_saved_is_at_work_at_once(shop: Path) -> None:
 
 
 def test_a_key_that_failed_is_tried_when_its_handler_is_mended(shop: Path) -> None:
-    """A failing key backs off for long; the save of a mended handler has it tried at once."""
+    """A failing key waits for a person; the save of a mended handler has it tried at once."""
     mistake = "raise ValueError('not yet')"
+    never = "retry=RetryPolicy(attempts=0, parked_attempts=0)"
+    edit(shop / MODELS, "PartitionKey, Stream", "PartitionKey, RetryPolicy, Stream")
+    edit(shop / MODELS, "partition_by=Stream()", f"partition_by=Stream(), {never}")
+    edit(shop / MODELS, ADDING, mistake)
     with developing(shop) as dev:
-        dev.edit("shop/read_models.py", ADDING, mistake)
         dev.wait_for(AT_WORK)
         assert headrace("import", "events.jsonl", dsn=dev.dsn, cwd=shop).code == 0
         dev.wait_for("not yet")
-        dev.wait_for("back off")
+        dev.wait_for("2 keys parked")
         dev.wait_for('shop/read_models.py", line ')
         assert dev.said.count("Traceback") == 1, "one trace, though two keys have the same error"
-        dev.edit("shop/read_models.py", mistake, ADDING)
+        edit(shop / MODELS, mistake, ADDING)
         wait_until(lambda: totals(dev) == {"customer-ada": 500, "customer-bob": 0}, 30, "all is handled")
         assert "no live worker" not in dev.said
         assert dev.end() == 130

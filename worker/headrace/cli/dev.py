@@ -92,7 +92,8 @@ def _status_teller() -> Callable[[Operations], Awaitable[None]]:
     async def show(operations: Operations) -> None:
         nonlocal before
         seen = await look(operations, None)
-        if not seen.standings or (now := _essence(seen)) == before:
+        # Between two workers there is none for a moment; one that has ended for good is told of elsewhere.
+        if not any(standing.workers for standing in seen.standings) or (now := _essence(seen)) == before:
             return
         before = now
         out = console()

@@ -42,7 +42,6 @@ class Course:
         self._project = project
         self._events = events
         self._to = listener
-        self._renewing = False
         self._worker = Reloading(settings.required_app(), _environment(settings))
 
     async def run(self) -> None:
@@ -93,15 +92,11 @@ class Course:
         if successor is None:
             self._to.warn("the code does not load: the worker waits for the next save, or goes on with what it has")
             return
-        self._renewing = True
-        try:
-            await self._worker.retire()
-            # Now, so that no try of the old code is left to spend what the new one is given.
-            with suppress(HeadraceError):
-                await operations.failures.resume(None, None, who_asks(), "the code was saved")
-            await self._worker.put_to_work(successor)
-        finally:
-            self._renewing = False
+        await self._worker.retire()
+        # Now, so that no try of the old code is left to spend what the new one is given.
+        with suppress(HeadraceError):
+            await operations.failures.resume(None, None, who_asks(), "the code was saved")
+        await self._worker.put_to_work(successor)
         self._to.tell("the worker has the code as it is now")
 
     def _notice_end(self) -> None:
@@ -128,10 +123,8 @@ class Course:
     async def _showing(self, operations: Operations) -> AsyncIterator[None]:
         async def keep_showing() -> None:
             while True:
-                # Between two workers there is none, which is nothing to worry anybody with.
-                if not self._renewing:
-                    with suppress(HeadraceError):
-                        await self._to.show(operations)
+                with suppress(HeadraceError):
+                    await self._to.show(operations)
                 await asyncio.sleep(STATUS_SECONDS)
 
         task = asyncio.create_task(keep_showing(), name="status")
