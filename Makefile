@@ -40,7 +40,7 @@ links: setup ## check the pages: every link and anchor, and that what is generat
 
 docs: reference ## build the pages into build/site
 	@.venv/bin/zensical build --strict
-	@echo "open build/site/index.html"
+	@echo "open build/site/index.html; with search: python3 -m http.server --directory build/site"
 
 reference: setup ## write docs/reference/commands.md from the command line
 	@$(PYTHON) scripts/command_reference.py
