@@ -114,6 +114,30 @@ async def kill_owner(w: World, subscription: Subscription, times: int) -> None:
         await w.work().take_over()
 
 
+async def test_a_lease_that_only_waited_blames_no_key(world: WorldMaker) -> None:
+    """After two take-overs a further one counts nothing; an owner that begins with the key counts itself, and what is
+    flushed sets the count back.
+    """
+    async with world() as w:
+        orders = await with_keys(w, "a")
+        await kill_owner(w, orders, times=5)
+        group = await w.claimed(orders)
+        assert [part.takeovers for part in group.parts] == [2]
+        await w.work().suspect(group.lease, group.parts[0].part)
+        await w.advance(100_000.0)
+        await w.work().take_over()
+        group = await w.claimed(orders)
+        assert [part.takeovers for part in group.parts] == [3]
+        with pytest.raises(LeaseLost):
+            await w.work(2).suspect(group.lease, group.parts[0].part)
+        await w.append("a", "X")
+        await w.route(orders)
+        await w.work().suspect(group.lease, group.parts[0].part)
+        loaded = await w.load(group, limit=1)
+        await w.work().flush(flush_of(group, loaded.partitions))
+        assert observe(await w.image()).ready[("orders", "a")][5] == 0
+
+
 async def test_key_that_outlived_two_owners_goes_alone(world: WorldMaker) -> None:
     """From the second take-over on a key is claimed alone, so that it cannot take others down with it."""
     async with world() as w:

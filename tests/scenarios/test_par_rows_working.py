@@ -45,7 +45,7 @@ async def test_a_partition_reads_only_its_inbox(database: Database, scale: float
     async with await Pool.open(database.dsn) as pool, database.connection() as connection:
         work = PostgresWork(pool, (await PostgresEvents.open(pool)).table, FixedIdentity(1))
         (run, part), *others = await rows(database, "select run, part from headrace.ready")
-        blocks, found = await blocks_of(connection, work._load, run, [part], 1_000, 2_500, 32 * MIB)
+        blocks, found = await blocks_of(connection, work._load, run, [part], 1_000, 2_500, 32 * MIB, None)
     assert others == []
     assert found == 2
     assert blocks <= 30

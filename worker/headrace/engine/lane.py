@@ -27,7 +27,7 @@ from headrace.engine.leases import NotRenewed
 from headrace.engine.progress import Done
 from headrace.engine.tracked import Shared, Tracked
 from headrace.engine.wake import Wake
-from headrace.ports.work import ClaimGroup, ClaimRequest, Flush, FlushMode, Loaded
+from headrace.ports.work import ALONE_FROM, ClaimGroup, ClaimRequest, Flush, FlushMode, Loaded
 
 UNFENCED_SECONDS = 60.0
 """How long claim, load and release may take before their lane no longer counts as alive."""
@@ -225,6 +225,7 @@ class Lane:
         self._notice_vanished(assignment)
         try:
             self._book.require(lease)
+            await self._own_up(assignment)
             if assignment.events == 0:
                 await self._flush_empty(assignment)
             else:
@@ -248,6 +249,12 @@ class Lane:
         except BaseException:
             self._book.drop(lease)
             raise
+
+    async def _own_up(self, assignment: Assignment) -> None:
+        """Put this worker on record with a key that others died with, should it be the next one."""
+        for partition in assignment.partitions:
+            if partition.takeovers >= ALONE_FROM and partition.events:
+                await self._work.suspect(assignment.lease, partition.part)
 
     def _notice_vanished(self, assignment: Assignment) -> None:
         for partition in assignment.partitions:

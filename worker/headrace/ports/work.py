@@ -290,6 +290,14 @@ class Work(Protocol):
         """Fence and free a key for ``delay`` seconds in a transaction of its own (reactors)."""
         ...
 
+    async def suspect(self, lease: LeaseId, part: PartitionId) -> None:
+        """Fence and count one more owner of a key with ``ALONE_FROM`` take-overs or more, before it is handled.
+
+        From that number on a take-over counts nothing by itself: the lease may only have waited behind other work.
+        Whatever is then written for the key sets the count back.
+        """
+        ...
+
     async def hold(self, lease: LeaseId, parts: Sequence[PartitionId]) -> int:
         """Let held partitions leave the group; how many did."""
         ...

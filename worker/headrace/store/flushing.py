@@ -103,6 +103,12 @@ async def fail(session: Session, owner: Identity, failure: KeyFailure) -> int:
     return attempts
 
 
+async def suspect(session: Session, owner: Identity, lease: LeaseId, part: PartitionId) -> None:
+    """Count one more owner of a key that others died with; raises like ``fail``."""
+    with _consistent():
+        await session.execute(session.queries.suspect, lease, owner.id, part)
+
+
 async def slow(session: Session, owner: Identity, lease: LeaseId, part: PartitionId, delay: float) -> None:
     """Free a key for ``delay`` seconds without an attempt; raises like ``fail``."""
     with _consistent():

@@ -177,6 +177,11 @@ class PostgresWork:
 
     # -------------------------------------------------------------------------------------------------------- give back
 
+    async def suspect(self, lease: LeaseId, part: PartitionId) -> None:
+        """Fence and count one more owner of a key that others died with; see the port."""
+        async with self._database.session() as session:
+            await flushing.suspect(session, self._identity, lease, part)
+
     async def hold(self, lease: LeaseId, parts: Sequence[PartitionId]) -> int:
         """Let held partitions leave the group; see the port."""
         async with self._database.session() as session:

@@ -272,6 +272,13 @@ def slow(store: MemoryStore, owner: Owner, lease: LeaseId, part: PartitionId, de
     store.set_due(ready, store.later(delay), lease=None, takeovers=0)
 
 
+def suspect(store: MemoryStore, owner: Owner, lease: LeaseId, part: PartitionId) -> None:
+    """Count one more owner of a key that others died with."""
+    fence(store, owner, lease)
+    ready = _leased_row(store, lease, part)
+    store.ready.put(part, replace(ready, takeovers=min(ready.takeovers + 1, MAX_ATTEMPTS)))
+
+
 def _leased_row(store: MemoryStore, lease: LeaseId, part: PartitionId) -> ReadyRow:
     ready = store.ready.get(part)
     if ready is None or ready.lease != lease:
@@ -308,7 +315,7 @@ def take_over(store: MemoryStore) -> list[TakenOver]:
     for row in expired:
         store.leases.drop(row.id)
         for ready in store.leased_by(row.id):
-            takeovers = min(ready.takeovers + 1, MAX_ATTEMPTS)
+            takeovers = ready.takeovers + (ready.takeovers < ALONE_FROM)
             store.ready.put(ready.part, replace(ready, lease=None, takeovers=takeovers))
     return [TakenOver(row.id, row.run, row.worker, row.parts) for row in expired]
 

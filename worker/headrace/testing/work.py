@@ -126,6 +126,10 @@ class MemoryWork:
         """Free a key for a while on its own."""
         await self._do(lambda: protocol.slow(self._store, self._owner, lease, part, delay))
 
+    async def suspect(self, lease: LeaseId, part: PartitionId) -> None:
+        """Count one more owner of a key that others died with."""
+        await self._do(lambda: protocol.suspect(self._store, self._owner, lease, part))
+
     async def hold(self, lease: LeaseId, parts: Sequence[PartitionId]) -> int:
         """Let held partitions leave."""
         return await self._do(lambda: protocol.hold(self._store, self._owner, lease, parts))

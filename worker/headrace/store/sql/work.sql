@@ -105,6 +105,10 @@ select headrace.fail_v1($1, $2, $3, $4, $5, $6, $7::interval, $8, $9, $10, $11, 
 -- A key waits without having failed.
 select headrace.slow_v1($1, $2, $3, $4::interval);
 
+-- name: suspect
+-- A key that owners died with is about to be handled.
+select headrace.suspect_v1($1, $2, $3);
+
 -- name: hold
 -- Held keys leave the group.
 select headrace.hold_v1($1, $2, $3::bigint[]);
@@ -119,4 +123,4 @@ select r from headrace.renew_v1($1::bigint[], $2, $3::interval) r;
 
 -- name: take_over
 -- Leases of the dead.
-select t.lease, t.run, t.worker, t.parts from headrace.take_over_v1() t;
+select t.lease, t.run, t.worker, t.parts from headrace.take_over_v2() t;
