@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -62,6 +63,27 @@ def test_the_demo_is_right_and_leaves_nothing(temporary: Path) -> None:
     assert port is not None
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(port[1])), 1).close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_worker_that_ends_by_itself_is_told_and_not_forgotten(temporary: Path) -> None:
+    """A worker that somebody else kills ends the demonstration: exit 1, which worker and how, and nothing is left."""
+    databases.programs_or_skip("embedded")
+    with started("demo", "--events", "20000") as process:
+        assert process.stdout is not None
+        said = b""
+        while b"started, pid" not in said:
+            line = process.stdout.readline()
+            assert line, (said, process.stderr and process.stderr.read())
+            said += line
+        first, second = (int(pid) for pid in re.findall(rb"pid (\d+) and (\d+)", said)[0])
+        os.kill(first, signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert b"worker 1 ended with exit code -9" in err
+    assert b"Traceback" not in err
+    wait_until(lambda: not is_alive(second), 20, "the other worker is gone")
     assert list(temporary.iterdir()) == []
 
 

@@ -25,6 +25,8 @@ from headrace.store.migrate import migrate
 from headrace.store.pool import Database, Session
 
 LOOK_SECONDS = 0.3
+REST = 4.0
+"""Between two looks there is at least so many times as much rest as a look takes."""
 PATIENCE_SECONDS = 120.0
 """So long may pass without any progress."""
 KILL_AFTER = 0.3
@@ -74,6 +76,7 @@ class Course:
         self._lookout = Lookout(stage.plot, stage.crew, began)
         self._figures = self._lookout.blind()
         self._moved_at = 0.0
+        self._look_seconds = 0.0
         self._ending = Ending(events=stage.plot.events)
 
     async def play(self) -> Ending:
@@ -138,7 +141,7 @@ class Course:
             if victim is not None and await self._kill_if_busy(session, victim):
                 await self._see_taken_over(session, victim)
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await self._pause()
         self._tell(Mark.STEP, "the log is too short to catch a worker at work: none is killed")
 
     def _busiest(self) -> Member | None:
@@ -220,10 +223,16 @@ class Course:
         while True:
             if condition(await self._look(session)):
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Rest between two looks; longer where a look takes long, so that looking costs little of the machine."""
+        await asyncio.sleep(max(LOOK_SECONDS, REST * self._look_seconds))
 
     async def _look(self, session: Session) -> Figures:
+        began = self._lookout.at
         before, self._figures = self._figures, await self._lookout.look(session)
+        self._look_seconds = self._lookout.at - began
         now = self._figures
         if (now.imported, now.handled, now.inbox, now.failing) != (
             before.imported,
