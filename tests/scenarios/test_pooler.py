@@ -10,6 +10,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from headrace import AppendCondition, EventStore, NewEvent
+from headrace.domain.errors import Conflict
 from support.apps.stale import GATE
 from support.commands import Outcome, headrace
 from support.databases import Database
@@ -17,7 +19,7 @@ from support.fleet import WorkerProcess, fleet
 from support.golden import GOLDEN, assert_golden, log_or_skip
 from support.invariants import assert_sound
 from support.pooler import Pooler, pooled
-from support.scenes import append, rows, until_value, value
+from support.scenes import append, execute, rows, until_value, value
 from support.waiting import until
 
 LEASE = 3.0
@@ -76,7 +78,8 @@ async def assert_nothing_left(pooler: Pooler, database: Database) -> None:
     """Assert that neither server connection holds anything of the clients that had it."""
     async with both_sessions(pooler, database) as clients:
         for client in clients:
-            assert tuple(await client.fetchrow(LEFT_IN_SESSION, OF_THE_POOLER)) == ([], 0, 0, 0, 0, 0, "")
+            [found] = await client.fetch(LEFT_IN_SESSION, OF_THE_POOLER)
+            assert tuple(found) == ([], 0, 0, 0, 0, 0, "")
 
 
 @pytest.mark.timeout(900)
@@ -94,6 +97,7 @@ async def test_golden_run_through_two_server_connections(empty_database: Databas
         for _ in range(3):
             team.start("pooled:app", "--until-caught-up", "--timeout", "500", variables=VARIABLES)
         victim = await until(lambda: owner(database, team.workers), 120.0, "a worker holds a lease", every=0.002)
+        assert victim is not None
         victim.kill()
         assert await value(database, BACKENDS) <= 2
         others = [worker for worker in team.workers if worker is not victim]
@@ -172,4 +176,66 @@ async def test_a_worker_that_was_stopped_in_a_transaction(database: Database) ->
             worker.terminate()
         assert [worker.wait() for worker in workers.workers] == [0, 0]
         await assert_nothing_left(pooler, database)
+    await assert_sound(database)
+
+
+LINES = b"""{"stream": "bad", "type": "T", "data": {"fail": true}}
+{"stream": "doomed", "type": "T", "data": {"doom": true}}
+{"stream": "good", "type": "T", "data": {}}
+"""
+
+
+async def test_commands_and_appends(database: Database) -> None:
+    """Setting up, working once, failures looked at, resumed and skipped, conditions on appends: all behind the pooler,
+    and neither session keeps anything.
+    """
+    app = "support.apps.cli_shop:app"
+    with pooled(database) as pooler:
+        dsn = pooler.dsn(database.dsn)
+        through(pooler, database, "import", "-", stdin=LINES)
+        with fleet(dsn) as team:
+            worker = team.start("cli_shop:app", "--until-caught-up", "--timeout", "60", variables=VARIABLES)
+            assert worker.wait() == 1, worker.text()
+        assert "doomed" in through(pooler, database, "failures", "list").out
+        through(pooler, database, "failures", "show", "orders#bad")
+        through(pooler, database, "failures", "skip", "orders#doomed", "--why", "it is doomed")
+        await execute(database, "alter table fixed add n int", "insert into fixed values (1)")
+        through(pooler, database, "failures", "resume", "orders#bad", "--why", "fixed")
+        through(pooler, database, "run", app)
+        through(pooler, database, "wait", "orders", "--timeout", "20")
+        assert "orders" in through(pooler, database, "status", "orders", "--partitions").out
+        async with EventStore.connect(dsn, pooler=True) as store:
+            decision = AppendCondition(tags=["a:1"], after=await store.head())
+            await store.append("s", [NewEvent("T", {}, tags=["a:1"])], condition=decision)
+            with pytest.raises(Conflict):
+                await store.append("s", [NewEvent("T", {}, tags=["a:1"])], condition=decision)
+            events, _ = await store.read_for_append(["a:1"])
+            assert len(events) == 1
+        await assert_nothing_left(pooler, database)
+    assert await rows(database, "select key, version from seen order by key") == [("bad", 1), ("good", 1)]
+    await assert_sound(database)
+
+
+def test_the_pooler_was_not_told(database: Database) -> None:
+    """Without HEADRACE_POOLER statements of one client meet those of another: one message names the setting."""
+    with pooled(database, size=1) as pooler:
+        found = [headrace("status", dsn=pooler.dsn(database.dsn)) for _ in range(2)]
+    assert found[1].code == 2, found
+    assert "set HEADRACE_POOLER=true" in found[1].err
+    assert "Traceback" not in found[1].err
+
+
+async def test_a_pooler_that_goes_away(database: Database) -> None:
+    """A pooler that is not there is a database that cannot be reached; a worker waits for it and goes on."""
+    with pooled(database) as pooler, fleet(pooler.dsn(database.dsn)) as team:
+        worker = team.start("enduring:folding", variables=VARIABLES)
+        await append(database, ("s", "T", {}))
+        await until_value(database, "select sum(events)::int from batched", 1)
+        pooler.kill()
+        assert headrace("status", dsn=team.dsn, variables={"pooler": "true"}).code == 3
+        await append(database, ("s", "T", {}))
+        pooler.start()
+        await until_value(database, "select sum(events)::int from batched", 2)
+        worker.terminate()
+        assert worker.wait() <= 1, worker.text()
     await assert_sound(database)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from headrace.embedded.account import Account
 from support.databases import Database
 from support.folders import shared_folder
 from support.waiting import wait_until
@@ -39,13 +40,32 @@ max_client_conn = 200
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pooler:
-    """A running PgBouncer."""
+    """A PgBouncer: started, killed, started again on the same port."""
 
     port: int
     folder: Path
-    process: "subprocess.Popen[bytes]"
+    program: str
+    account: Account
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def start(self) -> None:
+        """Start it and return when it listens."""
+        process = self.process = subprocess.Popen(
+            [self.program, str(self.folder / "ini")],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder,
+            **self.account.popen_arguments(),
+        )  # fmt: skip
+        wait_until(lambda: _answers(self.port) or process.poll() is not None, 20.0, "PgBouncer listens")
+        assert process.poll() is None, self.log()
+
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
 
     def dsn(self, direct: str) -> str:
         """Return the connection URL through the pooler for one that leads to the server itself."""
@@ -82,19 +102,12 @@ def pooled(
             )
         )
         account.own(folder)
-        process = subprocess.Popen(
-            [program, str(folder / "ini")],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder,
-            **account.popen_arguments(),
-        )  # fmt: skip
-        pooler = Pooler(port, folder, process)
+        pooler = Pooler(port, folder, program, account)
         try:
-            wait_until(lambda: _answers(port) or process.poll() is not None, 20.0, "PgBouncer listens")
-            assert process.poll() is None, pooler.log()
+            pooler.start()
             yield pooler
         finally:
-            process.kill()
-            process.wait()
+            pooler.kill()
 
 
 def _answers(port: int) -> bool:

@@ -120,4 +120,4 @@ def test_grants_quote_the_role() -> None:
     """The role is an identifier, whatever it is called; it may append, but neither change nor delete events."""
     text = grants('w"x', "shop")
     assert 'to "w""x"' in text
-    assert 'revoke update, delete on "shop".events' in text
+    assert 'grant select, insert on "shop".events to' in text

@@ -21,6 +21,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TOKEN = re.compile(r"\{\{ *([a-z_]+) *\}\}")
 # Only where an identifier follows, and never as the tail of a longer word or of another qualifier.
 _PREFIX = re.compile(r"""(?<![\w."$-])headrace\.(?=[a-z_"])""")
+_PREFIX_OR_TOKEN = re.compile(f"{_TOKEN.pattern}|{_PREFIX.pattern}")
+
+_BODY_MARKS = ("$$", "$q$")
+"""What functions of the migrations are written between: a name that holds one would end the function's text."""
 
 
 class Fragment(str):
@@ -42,9 +46,21 @@ def quoted(identifier: str) -> Fragment:
 
 
 def qualify(sql: str, schema: str) -> str:
-    """Replace the schema prefix ``headrace.`` by the quoted ``schema``."""
-    prefix = quoted(schema).replace("\\", r"\\") + "."
-    return _PREFIX.sub(prefix, sql)
+    """Replace the schema prefix ``headrace.`` by the quoted ``schema``, also where a literal begins with it.
+
+    Raises:
+        BadName: the name cannot stand in the body of a function.
+
+    """
+    return _PREFIX.sub(lambda match: _prefix(match, schema), sql)
+
+
+def _prefix(match: re.Match[str], schema: str) -> str:
+    if any(mark in schema for mark in _BODY_MARKS):
+        raise BadName(f"{schema!r} cannot be the name of the schema: it holds {' or '.join(_BODY_MARKS)}")
+    prefix = quoted(schema) + "."
+    in_literal = match.start() > 0 and match.string[match.start() - 1] == "'"
+    return prefix.replace("'", "''") if in_literal else prefix
 
 
 def _sql_files() -> Iterator[Traversable]:
@@ -146,6 +162,7 @@ class Queries:
         tokens = set(_TOKEN.findall(text))
         if tokens != set(fragments):
             raise LookupError(f"query {name!r} has the tokens {sorted(tokens)}, given were {sorted(fragments)}")
-        # The prefix first: a fragment is final and may hold somebody else's names.
-        text = qualify(text, self.schema)
-        return _TOKEN.sub(lambda match: fragments[match[1]], text)
+        # In one pass: a fragment is final and may hold somebody else's names, and a schema may look like a token.
+        return _PREFIX_OR_TOKEN.sub(
+            lambda match: fragments[match[1]] if match[1] else _prefix(match, self.schema), text
+        )

@@ -32,10 +32,16 @@ insert into headrace.migrations (number, name, checksum) values ($1, $2, $3);
 select to_regclass('headrace.migrations')::oid::bigint;
 
 -- name: grants
--- Rights of a role that runs workers: data only, no tables of its own.
+-- What the statements of workers and commands do, and no more; stats_v1 is for people and dashboards.
 grant usage on schema {{schema}} to {{role}};
-grant select, insert, update, delete on all tables in schema {{schema}} to {{role}};
-revoke insert, update, delete on headrace.migrations from {{role}};
-revoke update, delete on headrace.events from {{role}};
-grant usage, select on all sequences in schema {{schema}} to {{role}};
+grant select on headrace.migrations, headrace.stats_v1 to {{role}};
+grant insert on headrace.audit to {{role}};
+grant select, insert on headrace.events to {{role}};
+grant select, insert, delete on headrace.inbox to {{role}};
+grant select, insert, update on headrace.counters, headrace.cursors, headrace.sources, headrace.subscriptions,
+    headrace.touches to {{role}};
+grant select, insert, update, delete on headrace.failures, headrace.leases, headrace.partitions, headrace.ready,
+    headrace.workers to {{role}};
+grant usage on sequence headrace.runs to {{role}};
+grant select on sequence headrace.events_position_seq to {{role}};
 grant execute on all functions in schema {{schema}} to {{role}};
