@@ -101,6 +101,15 @@ def test_a_wide_screen_says_more() -> None:
         assert words not in narrow
 
 
+def test_on_a_narrow_screen_no_name_is_cut() -> None:
+    """With 60 columns some figures are left out, and every name and every number that is there is whole."""
+    text = "\n".join(drawn(FIGURES, [], 60, 40))
+
+    for words in ("parcel_mails", "1 parked", "31,031", "22,969", "worker 2", "5,000", "1.2 s"):
+        assert words in text
+    assert "…" not in text
+
+
 def test_a_caught_up_subscription_is_told_from_one_whose_key_is_parked() -> None:
     """Nothing left is `caught up`; nothing left but what waits behind a failing key is `rest done`."""
     lines = drawn(FIGURES, [], 80, 40)

@@ -26,9 +26,12 @@ from headrace.telemetry.redaction import shown_key
 
 WIDE = 120
 """From so many columns on there is room for what is nice to know."""
+USUAL = 76
+"""Below so many columns names would be cut where nothing else is left out."""
 FEWEST_STORY_LINES = 3
 WORKERS_SHOWN = 5
 HEAD_LINES = 4
+GAP = "   "
 INDENT = 10
 """Where the words of a story line begin, behind its time and its mark."""
 
@@ -50,8 +53,8 @@ CONDITIONS = {
 
 def screen(figures: Figures, story: Sequence[StoryLine], width: int, height: int) -> RenderableType:
     """Return what a terminal of this size shows."""
-    subscriptions = _subscriptions(figures, wide=width >= WIDE)
-    workers = _workers(figures.workers, wide=width >= WIDE)
+    subscriptions = _without(_subscriptions(figures, wide=width >= WIDE), ("unrouted", "keys"), width)
+    workers = _without(_workers(figures.workers, wide=width >= WIDE), ("release", "leases"), width)
     used = HEAD_LINES + subscriptions.row_count + 2 + workers.row_count + 2
     room = max(height - used, FEWEST_STORY_LINES)
     told = [part for line in story for part in folded(story_line(line), width, " " * INDENT)][-room:]
@@ -82,9 +85,9 @@ def _head(figures: Figures, width: int) -> list[RenderableType]:
         ("inbox ", f"{figures.inbox:,}", "bold"),
         ("partitions ", f"{figures.partitions:,}", "bold"),
         ("handled ", f"{figures.handled:,}", "bold"),
-    )[: None if width >= WIDE else -1]:
-        words.append(name, "dim").append(value, style).append("   ")
-    words.truncate(width, overflow="ellipsis")
+    ):
+        if words.cell_len + len(GAP + name + value) <= width:
+            words.append(GAP if words else "").append(name, "dim").append(value, style)
     return [clock, _imported(figures), words, Text("")]
 
 
@@ -187,6 +190,13 @@ def _worker(worker: WorkerFigures, *, wide: bool) -> list[RenderableType]:
         left = max(worker.ends_in, 0.0)
         cells.append(Text(f"{left:.1f} s", "bold red" if dead else ""))
     return cells
+
+
+def _without(table: Table, headers: Sequence[str], width: int) -> Table:
+    """Return the table, on a narrow terminal without what can be missed most easily."""
+    if width < USUAL:
+        table.columns = [column for column in table.columns if column.header not in headers]
+    return table
 
 
 def _table(*, wide: bool) -> Table:
