@@ -1,86 +1,19 @@
 """`headrace top`: a screen that is given back as it was, plain tables in a pipe, documents for a script."""
 
-import fcntl
 import json
-import os
-import pty
 import re
-import select
-import signal
-import struct
-import subprocess
 import termios
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import pytest
 
-from support.commands import command, environment, headrace
+from support.commands import headrace
 from support.databases import Database
 from support.fleet import TESTS
+from support.terminals import terminal
 from support.waiting import until
 
 APP = "support.apps.cli_shop:app"
-ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 LEAVES_SCREEN = "\x1b[?1049l"
-
-
-@dataclass
-class Terminal:
-    """A command on a terminal of its own, as a person sees it."""
-
-    process: "subprocess.Popen[bytes]"
-    keyboard: int
-    seen: str = ""
-    before: list[object] = field(default_factory=list)
-
-    def shows(self, text: str) -> bool:
-        """Read what there is, and tell whether a text was shown since the last forgetting."""
-        while select.select([self.keyboard], [], [], 0)[0]:
-            try:
-                self.seen += os.read(self.keyboard, 65536).decode("utf-8", "replace")
-            except OSError:
-                break
-        return text in ESCAPE.sub("", self.seen)
-
-    def type(self, keys: str) -> None:
-        """Press keys, and forget what was shown."""
-        self.seen = ""
-        os.write(self.keyboard, keys.encode())
-
-    def resize(self, rows: int, columns: int) -> None:
-        """Make the terminal another size, as a window manager does."""
-        self.seen = ""
-        fcntl.ioctl(self.keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.process.send_signal(signal.SIGWINCH)
-
-
-@contextmanager
-def terminal(*arguments: str, dsn: str, rows: int = 24, columns: int = 80, **variables: str) -> Iterator[Terminal]:
-    """Yield a command that runs on a terminal; killed at the end if it still runs."""
-    keyboard, screen = pty.openpty()
-    fcntl.ioctl(keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    own = {
-        name: value for name, value in environment(dsn).items() if name not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
-    }
-    process = subprocess.Popen(
-        command(*arguments),
-        env=own | {"TERM": "xterm-256color"} | variables,
-        stdin=screen,
-        stdout=screen,
-        stderr=screen,
-        cwd=TESTS,
-        start_new_session=True,
-    )
-    try:
-        yield Terminal(process, keyboard, before=termios.tcgetattr(screen))
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        os.close(screen)
-        os.close(keyboard)
 
 
 @pytest.mark.parametrize("keys", ["q", "\x03"])

@@ -64,7 +64,7 @@ def counted(what: str, total: int | None, out: "Console | None") -> Iterator[Ste
         yield lambda _: None
         return
     with bar(out) as progress:
-        task = progress.add_task(shown(what, 60), total=total, events=0, rate=0)
+        task = progress.add_task(what, total=total, events=0, rate=0)
         started = time.monotonic()
 
         def step(done: int) -> None:
@@ -97,5 +97,8 @@ def named_steps(out: "Console | None") -> Iterator[Callable[[str], None]]:
     if out is None:
         yield lambda _: None
         return
-    with out.status("", spinner_style=BUSY) as status:
-        yield lambda name: status.update(f"{shown(name, 200)} …")
+    from rich.live import Live  # noqa: PLC0415 - nobody looks at it in a pipe
+    from rich.spinner import Spinner  # noqa: PLC0415
+
+    with Live(Spinner("dots", style=BUSY), console=out, transient=True, refresh_per_second=10) as live:
+        yield lambda name: live.update(Spinner("dots", f"{shown(name, 200)} …", style=BUSY), refresh=True)
