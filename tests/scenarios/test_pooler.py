@@ -12,10 +12,12 @@ import pytest
 
 from headrace import AppendCondition, EventStore, NewEvent
 from headrace.domain.errors import Conflict
+from headrace.store.hooks import PostgresHooks
+from headrace.store.pool import Database as Pool
 from support.apps.stale import GATE
 from support.commands import Outcome, headrace
 from support.databases import Database
-from support.fleet import WorkerProcess, fleet
+from support.fleet import TESTS, WorkerProcess, fleet
 from support.golden import GOLDEN, assert_golden, log_or_skip
 from support.invariants import assert_sound
 from support.pooler import Pooler, pooled
@@ -55,7 +57,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def through(pooler: Pooler, database: Database, *arguments: str, stdin: bytes = b"") -> Outcome:
     """Run a command behind the pooler; it must end with 0."""
-    outcome = headrace(*arguments, dsn=pooler.dsn(database.dsn), stdin=stdin, timeout=300, variables={"pooler": "true"})
+    outcome = headrace(
+        *arguments, dsn=pooler.dsn(database.dsn), stdin=stdin, cwd=TESTS, timeout=300, variables={"pooler": "true"}
+    )
     assert outcome.code == 0, outcome
     return outcome
 
@@ -214,6 +218,28 @@ async def test_commands_and_appends(database: Database) -> None:
         await assert_nothing_left(pooler, database)
     assert await rows(database, "select key, version from seen order by key") == [("bad", 1), ("good", 1)]
     await assert_sound(database)
+
+
+async def test_what_hooks_send(database: Database) -> None:
+    """Outside any transaction of ours a script is one transaction, with settings for itself alone; a statement that no
+    transaction may hold goes as it is; one with arguments and a record class of its own meets one session only.
+    """
+
+    class Mine(asyncpg.Record):
+        """A record of a user's own class."""
+
+    with pooled(database) as pooler:
+        async with await Pool.open(pooler.dsn(database.dsn), pooler=True) as pool:
+            hooks = PostgresHooks(pool)
+            async with hooks.connection() as db, hooks.connection() as another:
+                await db.execute(
+                    "set local lock_timeout = '7s'; create table made as select current_setting('lock_timeout')"
+                )
+                await another.execute("create index concurrently on made (current_setting)")
+                for connection in (db, another):
+                    [row] = await connection.fetch("select * from made where $1", True, record_class=Mine)
+                    assert (type(row), row["current_setting"]) == (Mine, "7s")
+        await assert_nothing_left(pooler, database)
 
 
 def test_the_pooler_was_not_told(database: Database) -> None:

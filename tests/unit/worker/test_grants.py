@@ -19,13 +19,14 @@ FOR_PEOPLE = {("stats_v1", "select")}
 
 def done_by_statements() -> set[tuple[str, str]]:
     """Return table and right for everything that a statement of this package does."""
-    texts = []
-    for folder in ("sql", "sql/migrations"):
-        for file in (resources.files("headrace.store") / folder).iterdir():
-            if file.name.endswith(".sql") and file.name != "check.sql":
-                texts.append(re.sub(r"--[^\n]*", "", file.read_text("utf-8")))
+    texts = [
+        re.sub(r"--[^\n]*", "", file.read_text("utf-8"))
+        for folder in ("sql", "sql/migrations")
+        for file in (resources.files("headrace.store") / folder).iterdir()
+        if file.name.endswith(".sql") and file.name != "check.sql"
+    ]
     tables = {name for text in texts for name in re.findall(r"create table (?:if not exists )?headrace\.(\w+)", text)}
-    found = defaultdict(set)
+    found: dict[str, set[str]] = defaultdict(set)
     for text in texts:
         for right, pattern in [*DOES.items(), ("update", UPSERT)]:
             found[right] |= set(re.findall(pattern, text)) & tables
