@@ -274,7 +274,7 @@ def test_as_root_the_server_runs_as_an_existing_unprivileged_user(cluster: Clust
 
 
 STARTER = """
-import os, sys
+import sys
 from headrace.embedded.cluster import Cluster
 from headrace.embedded.programs import find_programs
 with Cluster(find_programs(sys.argv[1])) as cluster:
@@ -283,7 +283,7 @@ with Cluster(find_programs(sys.argv[1])) as cluster:
 
 
 def test_killed_in_the_midst_of_its_start_nothing_is_left(
-    postgresql_version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgresql_version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGKILL while initdb runs: the folder goes all the same, and no process of it lives on."""
     kind = databases.VERSIONS[postgresql_version]
