@@ -3,15 +3,13 @@
 Measured as the kernel measures it: the most that the process ever had resident.
 """
 
-import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from support.databases import Database
-from support.fleet import Fleet, WorkerProcess, fleet
+from support.fleet import Fleet, fleet
+from support.processes import peak
 from support.waiting import until
 
 APP = "folding:app"
@@ -39,13 +37,6 @@ BIG = """
            jsonb_build_object('text', case when i % 2 = 0 then repeat('x', 1 << 20) else dense.text end)
       from generate_series(0, $1::int - 1) i cross join dense order by i
 """
-
-
-def peak(worker: WorkerProcess) -> int:
-    """Return the most bytes that a process ever had resident."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{worker.pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
 
 
 async def append(database: Database, statement: str, events: int, keys: int) -> None:
@@ -84,13 +75,14 @@ async def most_resident(
         return all([(await folded(database, table))[0] >= events for table in tables])
 
     await until(is_done, 120 + events / 300, "everything is folded")
-    most = peak(worker)
+    most = peak(worker.pid)
     worker.terminate()
     assert worker.wait() == 0
     assert [await folded(database, table) for table in tables] == [(events, events * length)] * len(tables)
     return most
 
 
+@pytest.mark.timeout(3600)
 async def test_a_long_log_takes_no_more_memory(database: Database, workers: Fleet, scale: float) -> None:
     """A worker catches up with 1,000,000 events, by key and by log, and never has 150 MiB resident."""
     events = round(MANY_EVENTS * scale)
@@ -98,10 +90,11 @@ async def test_a_long_log_takes_no_more_memory(database: Database, workers: Flee
 
     most = await most_resident(database, workers, BY_BATCH, events, 100, lanes=1)
 
-    sys.stdout.write(f"{events:,} events: {most / MIB:.0f} MiB resident\n")
+    print(f"{events:,} events: {most / MIB:.0f} MiB resident")  # noqa: T201
     assert most < MOST_RESIDENT
 
 
+@pytest.mark.timeout(3600)
 async def test_large_events_do_not_add_up(database: Database, workers: Fleet, scale: float) -> None:
     """200 events of 1 MB, worked on by four lanes: they share one budget, so what is resident has an upper bound."""
     events = max(round(LARGE_EVENTS * scale), LEAST_LARGE_EVENTS)
@@ -109,5 +102,5 @@ async def test_large_events_do_not_add_up(database: Database, workers: Fleet, sc
 
     most = await most_resident(database, workers, EVERY_KIND, events, MIB, lanes=4)
 
-    sys.stdout.write(f"{events:,} events: {most / MIB:.0f} MiB resident\n")
+    print(f"{events:,} events: {most / MIB:.0f} MiB resident")  # noqa: T201
     assert most < MOST_WITH_LARGE_EVENTS

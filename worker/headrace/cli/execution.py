@@ -17,27 +17,46 @@ class Stopped(KeyboardInterrupt):
         self.code = code
 
 
-def run(work: Coroutine[Any, Any, ExitCode | None], *, blocking: bool = False) -> ExitCode:
+class Blocking:
+    """The parts of a command that block the loop, reading a pipe: `with` this around them a signal raises Stopped.
+
+    Nowhere else: an exception that comes out of nothing in the middle of the driver's work breaks the driver.
+    """
+
+    def __init__(self) -> None:
+        self.inside = False
+        self.asked: ExitCode | None = None
+
+    def __enter__(self) -> None:
+        # In this order: a signal from here on raises by itself, one from before has left its code.
+        self.inside = True
+        if self.asked is not None:
+            self.inside = False
+            raise Stopped(self.asked)
+
+    def __exit__(self, *_: object) -> None:
+        self.inside = False
+
+
+def run(work: Coroutine[Any, Any, ExitCode | None], *, blocking: Blocking | None = None) -> ExitCode:
     """Run a command's coroutine to its end and return its exit code; None is DONE.
 
-    SIGINT and SIGTERM cancel it: what it holds open is closed, and the code says which signal it was. A command that
-    blocks the loop (reading a pipe) is ``blocking``: there the signal raises Stopped, as a second one does anywhere.
+    SIGINT and SIGTERM cancel it: what it holds open is closed, and the code says which signal it was. Where it is
+    ``blocking`` the signal raises Stopped, as a second one does anywhere.
     """
     try:
-        return asyncio.run(_stoppable(work, blocking))
+        return asyncio.run(_stoppable(work, blocking or Blocking()))
     except Stopped as stopped:
         return stopped.code
 
 
-async def _stoppable(work: Coroutine[Any, Any, ExitCode | None], blocking: bool) -> ExitCode:
+async def _stoppable(work: Coroutine[Any, Any, ExitCode | None], blocking: Blocking) -> ExitCode:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    asked: list[ExitCode] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        code = ExitCode(128 + number)
-        asked.append(code)
-        if blocking or len(asked) > 1 or task is None:
-            raise Stopped(code)
+        again, blocking.asked = blocking.asked is not None, ExitCode(128 + number)
+        if blocking.inside or again or task is None:
+            raise Stopped(blocking.asked)
         loop.call_soon_threadsafe(task.cancel)
 
     # Inside the loop: asyncio has set up its own handler of SIGINT before.
@@ -46,6 +65,6 @@ async def _stoppable(work: Coroutine[Any, Any, ExitCode | None], blocking: bool)
     try:
         return await work or ExitCode.DONE
     except (Stopped, asyncio.CancelledError):
-        if not asked:
+        if blocking.asked is None:
             raise
-        return asked[0]
+        return blocking.asked

@@ -1,5 +1,7 @@
 """`headrace import`: JSON Lines from files or a pipe into the event store, with progress on a terminal."""
 
+import asyncio
+import io
 import os
 import sys
 import time
@@ -7,14 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from headrace.cli.ending import ExitCode
-from headrace.cli.execution import Stopped, run
+from headrace.cli.execution import Blocking, Stopped, run
 from headrace.cli.options import DsnOption, OutputOption, SchemaOption, settings_with
-from headrace.cli.output import OutputForm, count, duration, print_json, say, warn
+from headrace.cli.output import OutputForm, count, duration, print_json, say, shown, warn
 from headrace.cli.progress import bar, watched
 from headrace.domain.errors import BadInput, HeadraceError
 from headrace.runtime.importing import Imported, import_file
@@ -25,9 +27,13 @@ from headrace.store.migrate import require_schema
 from headrace.store.pool import Database
 
 if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
     from rich.progress import Progress, TaskID
 
 STDIN = "-"
+LONGEST_NAME = 24
+"""Of a file beside its bar: what follows, the time that is left above all, needs the rest of the line."""
+
 Show = Callable[[Imported], None]
 
 
@@ -61,9 +67,10 @@ def import_command(
     """
     settings = settings_with(dsn=dsn, schema_name=schema)
     settings.required_dsn()
+    blocking = Blocking()
     with ExitStack() as stack:
-        sources = [stack.enter_context(_opened(name)) for name in files]
-        raise typer.Exit(run(_import(settings, sources, output), blocking=True))
+        sources = [stack.enter_context(_opened(name, blocking)) for name in files]
+        raise typer.Exit(run(_import(settings, sources, output), blocking=blocking))
 
 
 async def _import(settings: Settings, sources: list[Source], output: OutputForm) -> ExitCode:
@@ -100,7 +107,7 @@ async def _import_one(source: Source, events: PostgresEvents, output: OutputForm
             f"{source.name}: line {error.number}: {error.problem}\n"
             f"in the log before it: {count(done.events, 'event')}, nothing of its chunk; correct it and import again"
         ) from error
-    except (Stopped, HeadraceError):
+    except (Stopped, asyncio.CancelledError, HeadraceError):
         say(f"{source.name}: stopped after {count(done.events, 'event')}; run it again to go on", stderr=True)
         raise
     if output is OutputForm.TEXT:
@@ -112,18 +119,44 @@ async def _import_one(source: Source, events: PostgresEvents, output: OutputForm
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[Source]:
+def _opened(name: str, blocking: Blocking) -> Iterator[Source]:
     if name == STDIN:
         if sys.stdin.isatty():
             warn("standard input is this terminal: type one event a line, and Ctrl-D at the end")
-        yield Source("standard input", sys.stdin.buffer, None)
+        yield Source(
+            "standard input",
+            _buffered(cast("io.RawIOBase", cast("io.BufferedReader", sys.stdin.buffer).raw), blocking),
+            None,
+        )
         return
     try:
-        file = Path(name).open("rb", buffering=1 << 18)  # noqa: SIM115 - entered below, outside this except
+        file = Path(name).open("rb", buffering=0)  # noqa: SIM115 - entered below, outside this except
     except OSError as error:
         raise BadInput(f"{name}: {error.strerror or error}") from error
     with file:
-        yield Source(name, file, os.fstat(file.fileno()).st_size)
+        yield Source(name, _buffered(file, blocking), os.fstat(file.fileno()).st_size)
+
+
+def _buffered(file: io.RawIOBase, blocking: Blocking) -> io.BufferedReader:
+    return io.BufferedReader(_Reading(file, blocking), 1 << 18)
+
+
+class _Reading(io.RawIOBase):
+    """A file or a pipe, at which a signal may end the waiting."""
+
+    def __init__(self, file: io.RawIOBase, blocking: Blocking) -> None:
+        self._file = file
+        self._blocking = blocking
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int | None:
+        with self._blocking:
+            return self._file.readinto(buffer)
 
 
 @contextmanager
@@ -134,7 +167,7 @@ def _progress(source: Source) -> Iterator[Show]:
         yield lambda _: None
         return
     with bar(out) as progress:
-        task = progress.add_task(source.name, total=source.size, events=0, rate=0)
+        task = progress.add_task(shown(Path(source.name).name, LONGEST_NAME), total=source.size, events=0, rate=0)
         yield _shower(progress, task, source)
 
 
