@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from headrace.cli import demo
+from headrace.runtime.demo.verdict import Verdict
 from support.commands import headrace
 from support.databases import Database
 from support.fleet import TESTS
@@ -72,6 +74,8 @@ async def test_every_document_has_the_names_of_the_page(database: Database) -> N
         )
     seen["Each of workers"] = set(cli("status and top", "status")["workers"][0])
 
+    # A whole demonstration for six names would be dear.
+    seen["demo"] = set(demo._as_json(Verdict("orders", "by key", 1, 2, 2, 0)))
     assert seen == page
 
 
