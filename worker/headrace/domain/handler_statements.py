@@ -25,13 +25,13 @@ _BEGINNINGS = {
     r"(prepare|deallocate)\b": (
         "a prepared statement belongs to the session: give the statement and its arguments instead"
     ),
-    r"create\s+((local|global)\s+)?temp(orary)?\s+table\b(?!.*\bon\s+commit\s+drop\b)": (
+    r"create(\s+local|\s+global)?\s+temp(orary)?\s+table\b(?!.*\bon\s+commit\s+drop\b)": (
         "the table would outlive the transaction: add ON COMMIT DROP"
     ),
 }
 _CALLS = {
     r"\bpg_(try_)?advisory_lock(_shared)?\s*\(": (
-        "the lock would outlive the transaction: use pg_advisory_xact_lock or pg_try_advisory_xact_lock"
+        "the lock would outlive the transaction: use the function with _xact_ in its name"
     ),
     r"\bset_config\s*\((?:[^()]|\([^()]*\))*,\s*(false|'f(alse)?')\s*\)": (
         "the setting would outlive the transaction: use set_config(…, true)"
