@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from rich.color import Color
@@ -20,21 +20,15 @@ from headrace.cli.top import View, rates_between
 from headrace.domain.ids import PartitionKey, Position
 from headrace.domain.subscription import Kind, Status
 from headrace.ports.horizon import HolderReport
-from headrace.ports.status import LiveWorker, PartitionStanding, Standing
+from headrace.ports.status import LiveWorker, PartitionStanding
 from headrace.ports.work import FailureState
+from support.standings import IDLE, NOW
 
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-BUSY = Standing(
+BUSY = replace(
+    IDLE,
     subscription="orders_by_customer",
-    app="shop",
     group_name="shop",
-    status=Status.ACTIVE,
-    status_reason=None,
-    position=Position(1204),
     head=Position(104_233),
-    horizon_held_seconds=None,
-    unrouted=0,
-    held=0,
     inboxed=3400,
     waiting=100,
     in_flight=64,
@@ -43,19 +37,9 @@ BUSY = Standing(
     touched_partitions=130,
     largest_partition=90,
     parked=2,
-    next_due_at=None,
     arrivals_total=4704,
-    processed_total=1204,
     busy_seconds_total=12.5,
-    workers=2,
     capacity=8,
-    sampled_at=NOW,
-    kind=Kind.PROJECTOR,
-    partitioned=True,
-    error_class=None,
-    retry_at=None,
-    backing_off=0,
-    exact=True,
 )
 MAIL = replace(
     BUSY,

@@ -1,7 +1,7 @@
 """What status says of a subscription that does not move, and how lines are printed."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,46 +9,11 @@ from rich.text import Text
 
 from headrace.cli.output import count, duration, print_json, print_rows
 from headrace.cli.reasons import reasons_of, standing_word
-from headrace.domain.ids import PartitionKey, Position
-from headrace.domain.subscription import ErrorClass, Kind, Status
-from headrace.ports.status import Standing
+from headrace.domain.ids import PartitionKey
+from headrace.domain.subscription import ErrorClass, Status
 from headrace.runtime.sampling import sample_of
+from support.standings import IDLE, NOW
 
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-IDLE = Standing(
-    subscription="orders",
-    app="shop",
-    group_name="orders",
-    status=Status.ACTIVE,
-    status_reason=None,
-    position=Position(1204),
-    head=Position(1204),
-    horizon_held_seconds=None,
-    unrouted=0,
-    held=0,
-    inboxed=0,
-    waiting=0,
-    in_flight=0,
-    oldest_seconds=None,
-    pending_partitions=0,
-    touched_partitions=0,
-    largest_partition=0,
-    parked=0,
-    next_due_at=None,
-    arrivals_total=1204,
-    processed_total=1204,
-    busy_seconds_total=1.5,
-    workers=2,
-    capacity=2,
-    sampled_at=NOW,
-    kind=Kind.PROJECTOR,
-    partitioned=True,
-    error_class=None,
-    retry_at=None,
-    backing_off=0,
-    exact=True,
-)
 SOON = NOW + timedelta(seconds=30)
 
 
