@@ -201,6 +201,12 @@ CASES = [
         )
         for typed in ("status", "import log.jsonl", "setup good:app", "worker good:app", "wait orders")
     ),
+    Case(
+        "missing right, migrate",
+        "migrate",
+        ("permission denied", "migrate as the role that shall own, or owns, the schema 'headrace'"),
+        dsn="postgresql://powerless@{host}/{name}",
+    ),
     *(
         Case(
             f"missing migration, {typed.split()[0]}",

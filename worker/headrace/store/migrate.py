@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from headrace.domain.errors import SchemaMissing, SchemaTooNew, UsageError
+from headrace.domain.errors import MissingRight, SchemaMissing, SchemaTooNew, UsageError
 from headrace.store.pool import Database, Session
 from headrace.store.queries import DEFAULT_SCHEMA, Queries, qualify, quoted
 
@@ -82,9 +82,16 @@ async def migrate(
         dsn, schema=schema, min_size=1, max_size=1, application_name="headrace migrate", pooler=pooler
     ) as database:
         for migration in known_migrations():
-            async with database.session() as session, session.transaction():
-                if await _apply(session, migration, tell):
-                    applied.append(migration.name)
+            try:
+                async with database.session() as session, session.transaction():
+                    if await _apply(session, migration, tell):
+                        applied.append(migration.name)
+            except MissingRight as error:
+                # A worker's rights, which the message speaks of, would not do here.
+                why = error.__cause__ or error
+                raise MissingRight(
+                    f"{why}: migrate as the role that shall own, or owns, the schema {schema!r}"
+                ) from why
         async with database.session() as session:
             await require_schema(session)
     return applied
