@@ -1,5 +1,8 @@
 """What handlers write through: their statements commit with the flush, or vanish with it."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from headrace.domain.errors import HandlerTimeout, LeaseLost, NotAllowed, TransactionAborted
@@ -280,3 +283,102 @@ async def test_hook_statements_commit_one_by_one(world: WorldMaker) -> None:
         assert await w.notes() == [1, 3]
         with pytest.raises(NotAllowed):
             await db.execute(NOTE, 4)
+
+
+UNAWAITED = {
+    "execute": lambda db: db.execute(NOTE, 9),
+    "executemany": lambda db: db.executemany(NOTE, [(9,)]),
+    "fetch": lambda db: db.fetch(NOTE, 9),
+    "fetchrow": lambda db: db.fetchrow(NOTE, 9),
+    "fetchval": lambda db: db.fetchval(NOTE, 9),
+}
+
+
+@pytest.mark.parametrize("method", list(UNAWAITED))
+async def test_a_call_that_was_not_awaited_fails_the_savepoint(world: WorldMaker, method: str) -> None:
+    """The body is told which call it forgot, and nothing of it is kept; what came before and after is."""
+    async with world() as w:
+        group, loaded = await claimed(w)
+
+        async def one_event(transaction: WorkTransaction, number: int, *, forgets: bool) -> None:
+            async with transaction.savepoint():
+                await transaction.connection.execute(NOTE, number)
+                if forgets:
+                    UNAWAITED[method](transaction.connection)
+
+        async with w.work().begin(group, 1000.0) as transaction:
+            await one_event(transaction, 1, forgets=False)
+            with pytest.raises(NotAllowed, match=rf"^{method}\('insert into notes.*never awaited.*await it"):
+                await one_event(transaction, 2, forgets=True)
+            await one_event(transaction, 3, forgets=False)
+            await transaction.flush(flush_of(group, loaded.partitions))
+        assert await w.notes() == [1, 3]
+
+
+@pytest.mark.parametrize("end", ["settle", "flush", "commit"])
+async def test_nothing_commits_beside_a_call_that_was_not_awaited(world: WorldMaker, end: str) -> None:
+    """Without a savepoint the whole transaction is refused, at the latest when it would commit."""
+    async with world() as w:
+        group, loaded = await claimed(w)
+
+        async def forget() -> None:
+            async with w.work().begin(group, 1000.0) as transaction:
+                await transaction.connection.execute(NOTE, 1)
+                transaction.connection.execute(NOTE, 2)  # type: ignore[unused-coroutine]
+                if end == "settle":
+                    await transaction.settle()
+                elif end == "flush":
+                    await transaction.flush(flush_of(group, loaded.partitions))
+
+        with pytest.raises(NotAllowed, match="never awaited"):
+            await forget()
+        assert await w.notes() == []
+        await w.work().release([group.lease])
+
+
+async def test_the_bodys_own_error_outranks_what_it_forgot(world: WorldMaker) -> None:
+    """A body that raises is not told of its calls too, and the next one is not charged with them."""
+    async with world() as w:
+        group, loaded = await claimed(w)
+
+        async def forget_and_raise(transaction: WorkTransaction) -> None:
+            async with transaction.savepoint():
+                transaction.connection.execute(NOTE, 1)  # type: ignore[unused-coroutine]
+                raise GiveUp
+
+        async with w.work().begin(group, 1000.0) as transaction:
+            with pytest.raises(GiveUp):
+                await forget_and_raise(transaction)
+            await transaction.flush(flush_of(group, loaded.partitions))
+
+
+async def test_calls_in_tasks_count_when_they_are_awaited(world: WorldMaker) -> None:
+    """A call made now and awaited later, alone, in a task or with a time limit, is a call like any other."""
+    async with world() as w:
+        group, loaded = await claimed(w)
+        async with w.work().begin(group, 1000.0) as transaction:
+            async with transaction.savepoint():
+                db: Any = transaction.connection
+                later = db.execute(NOTE, 2)
+                await db.execute(NOTE, 1)
+                await later
+                await asyncio.create_task(db.execute(NOTE, 3))
+                await asyncio.wait_for(db.execute(NOTE, 4), 10)
+                await asyncio.gather(db.execute(NOTE, 5))
+            await transaction.flush(flush_of(group, loaded.partitions))
+        assert await w.notes() == [1, 2, 3, 4, 5]
+
+
+async def test_a_hook_is_told_what_it_forgot(world: WorldMaker) -> None:
+    """What it has done before stays, and what it deferred is not sent."""
+    async with world() as w:
+
+        async def forget() -> None:
+            async with w.hooks.connection() as db:
+                await db.execute(NOTE, 1)
+                db.defer(NOTE, 2)
+                db.execute(NOTE, 3)  # type: ignore[unused-coroutine]
+
+        with pytest.raises(NotAllowed, match="never awaited"):
+            await forget()
+        assert await w.notes() == [1]

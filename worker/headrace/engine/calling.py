@@ -7,7 +7,7 @@ thread cannot be cancelled: when its time is over it is cut off from the transac
 import asyncio
 import contextvars
 import threading
-from collections.abc import Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import CancelledError, Executor
 from functools import partial
 from typing import Any
@@ -40,50 +40,51 @@ class BlockingConnection:
         if self._running is not None:
             self._running.cancel()
 
-    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _wait(self, method: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **options: Any) -> Any:
         # Looked at here, where it costs nothing, and under the lock: after the cut nothing waits for the loop any more.
         with self._lock:
             if self._cut_off:
-                work.close()
                 raise HandlerTimeout(_TOO_LATE)
-            running = asyncio.run_coroutine_threadsafe(self._run(work), self._loop)
+            running = asyncio.run_coroutine_threadsafe(self._run(method, args, options), self._loop)
         try:
             return running.result()
         except CancelledError:
             raise HandlerTimeout(_TOO_LATE) from None
 
-    async def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _run(
+        self, method: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
         # Again on the loop, where the cut is made: no statement slips in between.
         if self._cut_off:
-            work.close()
             raise HandlerTimeout(_TOO_LATE)
         self._running = asyncio.current_task()
         try:
-            return await work
+            # Called here, not in the thread: a call that is made counts as one to be awaited.
+            return await method(*args, **options)
         finally:
             self._running = None
 
     def execute(self, query: str, *args: Any, timeout: float | None = None) -> Any:
         """Run a statement and return its tag."""
-        return self._wait(self._connection.execute(query, *args, timeout=timeout))
+        return self._wait(self._connection.execute, query, *args, timeout=timeout)
 
     def executemany(self, command: str, args: Iterable[Sequence[Any]], *, timeout: float | None = None) -> Any:
         """Run one statement for each sequence of arguments."""
-        return self._wait(self._connection.executemany(command, args, timeout=timeout))
+        return self._wait(self._connection.executemany, command, args, timeout=timeout)
 
     def fetch(self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None) -> Any:
         """Run a query and return its rows."""
-        return self._wait(self._connection.fetch(query, *args, timeout=timeout, record_class=record_class))
+        return self._wait(self._connection.fetch, query, *args, timeout=timeout, record_class=record_class)
 
     def fetchrow(
         self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
     ) -> Any:
         """Run a query and return its first row."""
-        return self._wait(self._connection.fetchrow(query, *args, timeout=timeout, record_class=record_class))
+        return self._wait(self._connection.fetchrow, query, *args, timeout=timeout, record_class=record_class)
 
     def fetchval(self, query: str, *args: Any, column: int | str = 0, timeout: float | None = None) -> Any:
         """Run a query and return one value."""
-        return self._wait(self._connection.fetchval(query, *args, column=column, timeout=timeout))
+        return self._wait(self._connection.fetchval, query, *args, column=column, timeout=timeout)
 
     def defer(self, query: str, *args: Any) -> None:
         """Queue a statement; sent with the next other one or at the flush."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.domain.engine_events import Flushed, Handled
-from headrace.domain.errors import LeaseLost, TransactionAborted, Unavailable
+from headrace.domain.errors import LeaseLost, NotAllowed, TransactionAborted, Unavailable
 from headrace.domain.event import Event
 from headrace.engine.assignment import Assignment
 from headrace.engine.calling import Caller
@@ -176,6 +176,9 @@ class Singly:
         try:
             async with tx.savepoint():
                 return False
+        except NotAllowed:
+            # A call that a handler never awaited: the database was not asked, and will be by the next transaction.
+            return False
         except Exception:  # noqa: BLE001 - whatever it is, the first error is the one that counts
             return True
 

@@ -32,6 +32,7 @@ class PostgresHooks:
             lent = _HookConnection(session, NO_LEASE)
             try:
                 yield lent
+                lent.require_awaited()
                 await lent.settle()
             finally:
                 lent.close()

@@ -5,7 +5,7 @@ driver's own errors, except those that say that the session or the transaction i
 a handler end the transaction that also moves its positions.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import groupby
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from headrace.domain.errors import HandlerTimeout, HeadraceError, NotAllowed, TransactionAborted, Unavailable
 from headrace.domain.handler_statements import require_harmless
 from headrace.domain.ids import LeaseId, PartitionId
+from headrace.domain.unawaited import Calls
 from headrace.ports.clock import Identity
 from headrace.ports.work import Flush, Flushed, KeyFailure
 from headrace.store import flushing
@@ -29,9 +30,37 @@ class HandlerConnection:
         self._over: HeadraceError | None = None
         self._doubt: BaseException | None = None
         self._sent = 0
+        self._calls = Calls()
 
-    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+    def execute(self, query: str, *args: Any, timeout: float | None = None) -> Coroutine[Any, Any, str]:
         """Run a statement, or several without arguments; see the port."""
+        return self._calls.made("execute", query, self._execute(query, args, timeout))
+
+    def executemany(
+        self, command: str, args: Iterable[Sequence[Any]], *, timeout: float | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Run one statement for each sequence of arguments; see the port."""
+        return self._calls.made("executemany", command, self._executemany(command, args, timeout))
+
+    def fetch(
+        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
+    ) -> Coroutine[Any, Any, list[Any]]:
+        """Run a query and return all its rows; see the port."""
+        return self._calls.made("fetch", query, self._fetch(query, args, timeout, record_class))
+
+    def fetchrow(
+        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Run a query and return its first row; see the port."""
+        return self._calls.made("fetchrow", query, self._fetchrow(query, args, timeout, record_class))
+
+    def fetchval(
+        self, query: str, *args: Any, column: int | str = 0, timeout: float | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Run a query and return one column of its first row; see the port."""
+        return self._calls.made("fetchval", query, self._fetchval(query, args, column, timeout))
+
+    async def _execute(self, query: str, args: tuple[Any, ...], timeout: float | None) -> str:
         await self._before(query)
         async with self._noting_loss():
             tag = await self._session.execute(query, *args, timeout=timeout)
@@ -39,31 +68,27 @@ class HandlerConnection:
                 await self._require_fence()
             return tag
 
-    async def executemany(self, command: str, args: Iterable[Sequence[Any]], *, timeout: float | None = None) -> None:
-        """Run one statement for each sequence of arguments; see the port."""
+    async def _executemany(self, command: str, args: Iterable[Sequence[Any]], timeout: float | None) -> None:
         await self._before(command)
         async with self._noting_loss():
             await self._session.executemany(command, args, timeout=timeout)
 
-    async def fetch(
-        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
+    async def _fetch(
+        self, query: str, args: tuple[Any, ...], timeout: float | None, record_class: type[Any] | None
     ) -> list[Any]:
-        """Run a query and return all its rows; see the port."""
         await self._before(query)
         async with self._noting_loss():
             return await self._session.fetch(query, *args, timeout=timeout, record_class=record_class)
 
-    async def fetchrow(
-        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
+    async def _fetchrow(
+        self, query: str, args: tuple[Any, ...], timeout: float | None, record_class: type[Any] | None
     ) -> Any:
-        """Run a query and return its first row; see the port."""
         await self._before(query)
         async with self._noting_loss():
             return await self._session.fetchrow(query, *args, timeout=timeout, record_class=record_class)
 
-    async def fetchval(self, query: str, *args: Any, column: int | str = 0, timeout: float | None = None) -> Any:
-        """Run a query and return one column of its first row; see the port."""
-        row = await self.fetchrow(query, *args, timeout=timeout)
+    async def _fetchval(self, query: str, args: tuple[Any, ...], column: int | str, timeout: float | None) -> Any:
+        row = await self._fetchrow(query, args, timeout, None)
         return None if row is None else row[column]
 
     def defer(self, query: str, *args: Any) -> None:
@@ -71,12 +96,18 @@ class HandlerConnection:
         self._check(query)
         self._deferred.append((query, args))
 
-    def drop_deferred(self) -> None:
-        """Forget what was deferred and not sent."""
+    def drop_unsent(self) -> None:
+        """Forget what was deferred and not sent, and what was called and not awaited."""
         self._deferred.clear()
+        self._calls.forget()
+
+    def require_awaited(self) -> None:
+        """Raise NotAllowed when a call was not awaited; to be asked at the end of a handler, never within it."""
+        self._calls.require_awaited()
 
     def close(self) -> None:
         """Refuse everything from now on: the transaction has ended."""
+        self._calls.forget()
         self._over = self._over or NotAllowed(
             "this connection belongs to a transaction that has ended: use it only while the handler runs"
         )
@@ -186,8 +217,9 @@ class PostgresTransaction:
         return self._connection
 
     async def settle(self) -> None:
-        """Send what handlers have deferred so far; raises the driver's error for it."""
+        """Send what handlers have deferred so far, if they awaited the rest; raises the driver's error for it."""
         self._connection.require_open()
+        self._connection.require_awaited()
         await self._connection.settle()
 
     async def finish(self) -> None:
@@ -205,7 +237,7 @@ class PostgresTransaction:
                 await self.settle()
                 await self._connection.require_not_swallowed()
             except BaseException:
-                self._connection.drop_deferred()
+                self._connection.drop_unsent()
                 raise
 
     async def flush(self, flush: Flush) -> Flushed:

@@ -4,12 +4,13 @@ What a handler writes can be asserted as text and arguments; what it reads is an
 of the test's author. A read model that must really hold rows needs PostgreSQL, not this.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.domain.errors import NotAllowed, UsageError
 from headrace.domain.handler_statements import require_harmless
+from headrace.domain.unawaited import Calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,37 +47,56 @@ class RecordedConnection:
         self._check_state = check_state
         self._note_error = note_error
         self._is_closed = False
+        self._calls = Calls()
 
-    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+    def execute(self, query: str, *args: Any, timeout: float | None = None) -> Coroutine[Any, Any, str]:
         """Keep one statement; the responder, if there is one, may raise for it."""
+        return self._calls.made("execute", query, self._execute(query, args))
+
+    def executemany(
+        self, command: str, args: Iterable[Sequence[Any]], *, timeout: float | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Keep one statement for each sequence of arguments."""
+        return self._calls.made("executemany", command, self._executemany(command, args))
+
+    def fetch(
+        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
+    ) -> Coroutine[Any, Any, list[Any]]:
+        """Return the responder's rows."""
+        return self._calls.made("fetch", query, self._fetch(query, args))
+
+    def fetchrow(
+        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Return the responder's first row, None without one."""
+        return self._calls.made("fetchrow", query, self._fetchrow(query, args))
+
+    def fetchval(
+        self, query: str, *args: Any, column: int | str = 0, timeout: float | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Return one column of the responder's first row, None without a row."""
+        return self._calls.made("fetchval", query, self._fetchval(query, args, column))
+
+    async def _execute(self, query: str, args: tuple[Any, ...]) -> str:
         self._check(query)
         self._send_all(Statement(query, args))
         return query.split(None, 1)[0].upper() if query.strip() else ""
 
-    async def executemany(self, command: str, args: Iterable[Sequence[Any]], *, timeout: float | None = None) -> None:
-        """Keep one statement for each sequence of arguments."""
+    async def _executemany(self, command: str, args: Iterable[Sequence[Any]]) -> None:
         self._check(command)
         self._send_all(*(Statement(command, tuple(row)) for row in args))
 
-    async def fetch(
-        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
-    ) -> list[Any]:
-        """Return the responder's rows."""
+    async def _fetch(self, query: str, args: tuple[Any, ...]) -> list[Any]:
         return self._rows(Statement(query, args))
 
-    async def fetchrow(
-        self, query: str, *args: Any, timeout: float | None = None, record_class: type[Any] | None = None
-    ) -> Any:
-        """Return the responder's first row, None without one."""
+    async def _fetchrow(self, query: str, args: tuple[Any, ...]) -> Any:
         rows = self._rows(Statement(query, args))
         return rows[0] if rows else None
 
-    async def fetchval(self, query: str, *args: Any, column: int | str = 0, timeout: float | None = None) -> Any:
-        """Return one column of the responder's first row, None without a row."""
-        rows = self._rows(Statement(query, args))
-        if not rows:
+    async def _fetchval(self, query: str, args: tuple[Any, ...], column: int | str) -> Any:
+        row = await self._fetchrow(query, args)
+        if row is None:
             return None
-        row = rows[0]
         return list(row.values())[column] if isinstance(row, Mapping) and isinstance(column, int) else row[column]
 
     def defer(self, query: str, *args: Any) -> None:
@@ -88,8 +108,18 @@ class RecordedConnection:
         """Send what was deferred, in order."""
         self._send_all()
 
+    def drop_unsent(self) -> None:
+        """Forget what was deferred and not sent, and what was called and not awaited."""
+        self.deferred.clear()
+        self._calls.forget()
+
+    def require_awaited(self) -> None:
+        """Raise NotAllowed when a call was not awaited; to be asked at the end of a handler, never within it."""
+        self._calls.require_awaited()
+
     def close(self) -> None:
         """Refuse everything from now on: the transaction has ended."""
+        self._calls.forget()
         self._is_closed = True
 
     def _check(self, query: str) -> None:

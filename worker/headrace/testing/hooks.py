@@ -22,6 +22,7 @@ class MemoryHooks:
         lent.sent = self._store.executed
         try:
             yield lent
+            lent.require_awaited()
             lent.settle()
         finally:
             lent.close()

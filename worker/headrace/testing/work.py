@@ -247,8 +247,9 @@ class MemoryTransaction:
         return (self._store.now() - self._last_statement).total_seconds() <= self._idle_seconds
 
     async def settle(self) -> None:
-        """Send what was deferred."""
+        """Send what was deferred, if the rest was awaited."""
         await self._store.round_trip()
+        self._connection.require_awaited()
         self._connection.settle()
 
     @asynccontextmanager
@@ -264,7 +265,7 @@ class MemoryTransaction:
         except BaseException:
             del self._operations[operations:]
             del self._connection.sent[sent:]
-            self._connection.deferred.clear()
+            self._connection.drop_unsent()
             self._has_failed = False
             raise
 

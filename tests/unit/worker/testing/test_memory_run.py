@@ -3,8 +3,9 @@
 import pytest
 from pydantic import BaseModel
 
-from headrace import App, Connection, Event, NewEvent, PartitionKey, Stream, on, projector, reactor, setup
-from headrace.domain.errors import UsageError
+from headrace import App, Connection, Event, NewEvent, PartitionKey, Stream, batch, on, projector, reactor, setup
+from headrace.domain.engine_events import KeySlowed
+from headrace.domain.errors import Unavailable, UsageError
 from headrace.ports.work import FailureState
 from headrace.testing import HandlersFailed, MemoryRun
 
@@ -145,3 +146,65 @@ def test_a_run_of_nothing_is_refused(memory_run: MemoryRun) -> None:
         memory_run.run()
     with pytest.raises(UsageError, match=r"given\('order-1', OrderPlaced"):
         memory_run.given("order-1")
+
+
+@projector("forgetful", partition_by=Stream())
+class Forgetful:
+    """Forgets one `await`, in a batch over all keys."""
+
+    @batch(OrderPlaced)
+    async def placed(self, events: list[Event[OrderPlaced]], db: Connection) -> None:
+        """Write a row each."""
+        for event in events:
+            if event.data.total == 13:
+                db.execute(INSERT, event.stream, 13)  # type: ignore[unused-coroutine]
+            else:
+                await db.execute(INSERT, event.stream, event.data.total)
+
+
+@reactor("forgetful mails", partition_by=Stream())
+class ForgetfulMails:
+    """Forgets it in a reactor."""
+
+    @on(OrderPlaced)
+    async def send(self, event: Event[OrderPlaced], db: Connection) -> None:
+        """Remember that it was sent."""
+        if event.data.total == 13:
+            db.execute(INSERT, event.stream, 13)  # type: ignore[unused-coroutine]
+
+
+@projector("forgetful and away", partition_by=Stream())
+class ForgetfulAndAway:
+    """Forgets it, and then its own target does not answer."""
+
+    @on(OrderPlaced)
+    async def placed(self, event: Event[OrderPlaced], db: Connection) -> None:
+        """Write, and ask."""
+        db.execute(INSERT, event.stream, 13)  # type: ignore[unused-coroutine]
+        raise Unavailable("their service is down")
+
+
+@pytest.mark.parametrize("subscriber", [Forgetful, ForgetfulMails])
+def test_a_forgotten_await_is_charged_to_its_key(memory_run: MemoryRun, subscriber: type[object]) -> None:
+    """The event is not passed over: its key fails with the name of the call, and the keys beside it go on."""
+    for number, total in enumerate([3, 13, 5]):
+        memory_run.given(f"order-{number}", OrderPlaced(total=total))
+    if subscriber is ForgetfulMails:
+        memory_run.set_up(subscriber())
+        for number, total in enumerate([3, 13, 5]):
+            memory_run.given(f"order-{number}", OrderPlaced(total=total))
+    memory_run.run(subscriber(), failing=True)
+    (failure,) = memory_run.failures()
+    assert failure.key == "order-1"
+    assert "execute('insert into orders values ($1, $2)') was called" in (failure.error or "")
+    assert "await it" in (failure.error or "")
+    if subscriber is Forgetful:
+        assert [statement.args for statement in memory_run.sent] == [("order-0", 3), ("order-2", 5)]
+
+
+def test_a_forgotten_await_does_not_look_like_a_lost_database(memory_run: MemoryRun) -> None:
+    """The handler's own error counts: its key is slowed, and the worker does not take its database for lost."""
+    memory_run.given("order-1", OrderPlaced(total=3))
+    memory_run.run(ForgetfulAndAway(), failing=True)
+    assert any(isinstance(noticed, KeySlowed) for noticed in memory_run.observer.events)
+    assert memory_run.sent == []
