@@ -87,6 +87,31 @@ def test_what_is_saved_is_at_work_at_once(shop: Path) -> None:
         assert dev.end(signal.SIGTERM) == 143
 
 
+def test_a_line_that_was_appended_cannot_be_changed(shop: Path) -> None:
+    """A line of the events file that is changed is told once and nothing is appended, in a later run as well; with the
+    line as it was, what is new is appended, once.
+    """
+    differs = "line 1 of events.jsonl differs from what is in the log"
+    events = shop / "events.jsonl"
+    first = events.read_text("utf-8").splitlines()[0]
+    with developing(shop, *EVENTS) as dev:
+        dev.wait_for("caught up")
+        edit(events, first, first.replace("300", "400"))
+        dev.wait_for(differs)
+        dev.append(ORDER)
+        edit(shop / MODELS, ADDING, f"{ADDING}  # saved")
+        dev.wait_for(AT_WORK, 2)
+        assert dev.said.count(differs) == 1
+        assert "start afresh with --fresh" in dev.said
+        assert dev.end() == 130
+    with developing(shop, *EVENTS) as dev:
+        dev.wait_for(differs, 2)
+        edit(events, first.replace("300", "400"), first)
+        wait_until(lambda: totals(dev).get("customer-cy") == 7, 30, "the new line is handled")
+        assert totals(dev) == {"customer-ada": 500, "customer-bob": 0, "customer-cy": 7}
+        assert dev.end() == 130
+
+
 def test_a_key_that_failed_is_tried_when_its_handler_is_mended(shop: Path) -> None:
     """A failing key waits for a person; the save of a mended handler has it tried at once."""
     mistake = "raise ValueError('not yet')"

@@ -13,6 +13,7 @@ from pathlib import Path
 from headrace.domain.errors import HeadraceError
 from headrace.runtime.dev.reloading import Reloading
 from headrace.runtime.dev.saved import changed, stamps
+from headrace.runtime.dev.taken import LineDiffers, Taken
 from headrace.runtime.importing import import_file
 from headrace.runtime.operations import Operations, open_operations, who_asks
 from headrace.settings import Settings
@@ -35,12 +36,20 @@ class Listener:
 
 
 class Course:
-    """One run of `headrace dev`; ``settings`` name the app and the database, ``events`` a file to append from."""
+    """One run of `headrace dev`; ``settings`` name the app and the database, ``events`` a file to append from.
 
-    def __init__(self, settings: Settings, project: Path, events: Path | None, listener: Listener) -> None:
+    ``kept`` is the folder of a database that is there again the next time.
+    """
+
+    def __init__(
+        self, settings: Settings, project: Path, events: Path | None, listener: Listener, kept: Path | None = None
+    ) -> None:
         self._settings = settings
         self._project = project
         self._events = events
+        self._kept = kept
+        self._taken = None if events is None else Taken(events, kept)
+        self._differs: int | None = None
         self._to = listener
         self._worker = Reloading(settings.required_app(), _environment(settings))
 
@@ -106,18 +115,41 @@ class Course:
 
     async def _append(self, operations: Operations) -> None:
         """Append what the file has and the log has not; a bad line is told, and waits for the next save."""
-        if self._events is None:
+        if self._events is None or self._taken is None:
             return
+        differs = None
         try:
-            with self._events.open("rb") as file:
-                done = await import_file(file, await PostgresEvents.open(operations.database))
+            added, known = await self._append_from(self._events, self._taken, operations)
         except OSError as error:
             self._to.warn(f"{self._events} cannot be read: {error.strerror}")
+        except LineDiffers as error:
+            differs = error.number
+            if differs != self._differs:
+                self._to.warn(self._how_to_go_on(self._events, differs))
         except HeadraceError as error:
             self._to.warn(f"{self._events}: {error}")
         else:
-            if done.added:
-                self._to.tell(f"{self._events.name}: {done.added} appended, {done.known} were there")
+            if added:
+                self._to.tell(f"{self._events.name}: {added} appended, {known} were there")
+        self._differs = differs
+
+    async def _append_from(self, path: Path, taken: Taken, operations: Operations) -> tuple[int, int]:
+        """Append what is new and remember what is in the log now; return how many were added, how many were there."""
+        with path.open("rb") as file:
+            lines = taken.reading(file)
+            try:
+                events = await PostgresEvents.open(operations.database)
+                done = await import_file(lines, events, lambda _: taken.note(lines))
+            finally:
+                taken.keep()
+        return done.added, done.known
+
+    def _how_to_go_on(self, path: Path, number: int) -> str:
+        afresh = "" if self._kept is None else ", or start afresh with --fresh"
+        return (
+            f"line {number} of {path.name} differs from what is in the log, so nothing is appended; events cannot be "
+            f"changed: put the line back and add new lines{afresh}"
+        )
 
     @asynccontextmanager
     async def _showing(self, operations: Operations) -> AsyncIterator[None]:
