@@ -1,5 +1,6 @@
 """`headrace new`: what it makes works as it is, and it overwrites nothing."""
 
+import json
 import subprocess
 import sys
 import tomllib
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace import __version__
-from headrace.cli.new import LONGEST_NAME, make_project
+from headrace.cli.new import LONGEST_NAME, installed_from, make_project
 from headrace.domain.errors import UsageError
 from support.commands import environment, headrace
 from support.projects import project
@@ -66,12 +67,58 @@ def test_the_command_makes_a_folder_and_says_how_to_go_on(tmp_path: Path) -> Non
     made = headrace("new", "shop", cwd=tmp_path)
     assert made.code == 0, made
     assert "  shop/shop/read_models.py\n" in made.out
-    assert "make dev" in made.out
+    assert made.out.index("make setup") < made.out.index("make test") < made.out.index("make dev")
     (tmp_path / "shop" / "README.md").write_text("mine", "utf-8")
     again = headrace("new", "shop", cwd=tmp_path)
     assert (again.code, again.out) == (2, "")
     assert "not empty: choose another name, or empty it" in again.err
     assert (tmp_path / "shop" / "README.md").read_text("utf-8") == "mine"
+
+
+def test_its_environment_is_made_from_where_headrace_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The Makefile names the folder that Headrace was installed from; its name when that was no folder, or is gone."""
+    origin: dict[str, object] = {"url": ROOT.as_uri(), "dir_info": {"editable": True}}
+
+    class Installed:
+        """Stands in for the installed distribution."""
+
+        def read_text(self, _: str) -> str | None:
+            return json.dumps(origin) if origin else None
+
+    monkeypatch.setattr("headrace.cli.new.distribution", lambda _: Installed())
+    make_project("shop", tmp_path)
+    assert f"\nHEADRACE ?= {ROOT}\n" in (tmp_path / "shop" / "Makefile").read_text("utf-8")
+    others: list[dict[str, object]] = [{}, {"url": (ROOT / "headrace.whl").as_uri(), "archive_info": {}}]
+    others.append({"url": "https://x.example/headrace.git", "vcs_info": {}})
+    folders = (tmp_path, "/no/such/folder", f"{ROOT}/$(HOME)")
+    others.extend({"url": f"file://{folder}", "dir_info": {}} for folder in folders)
+    for other in others:
+        origin = other
+        assert installed_from() == "headrace", other
+
+
+def test_make_test_names_what_comes_first(tmp_path: Path) -> None:
+    """Where pytest is not installed, `make test` says that `make setup` comes first, and no traceback."""
+    make_project("shop", tmp_path)
+    made = run("make", "test", "PYTHON=false", cwd=tmp_path / "shop")
+    assert (made.returncode, "first: make setup" in made.stderr) == (2, True), made
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("class", "a word of the language"),
+        ("json", "Python has a module"),
+        ("headrace", "Headrace itself"),
+        ("headrace-operator", "of Headrace"),
+        ("tests", "folder of the tests"),
+        ("pytest", "is installed"),
+    ],
+)
+def test_a_refused_name_is_told_why(tmp_path: Path, name: str, reason: str) -> None:
+    """The message names what has the name already."""
+    with pytest.raises(UsageError, match=reason):
+        make_project(name, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,18 @@ What it consists of lies in `templates/project/` as files, not as text in here. 
 becomes with `.tmpl` behind it, so that no tool takes it for code of ours; `{{words}}` in it are replaced.
 """
 
+import json
 import keyword
 import re
 import sys
 from collections.abc import Iterator
 from importlib import resources
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Annotated
+from urllib.parse import unquote, urlsplit
 
 import typer
 
@@ -23,7 +26,13 @@ from headrace.domain.errors import UsageError
 SUFFIX = ".tmpl"
 LONGEST_NAME = 40
 NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
-TAKEN = frozenset({"headrace", "headrace_operator", "test", "tests"})
+PLAIN_PATH = re.compile(r"/[\w./ +@-]*")
+TAKEN = {
+    "headrace": "that is Headrace itself",
+    "headrace_operator": "that is a package of Headrace",
+    "test": "Python has a module of that name",
+    "tests": "the folder of the tests has that name",
+}
 
 
 def new_command(
@@ -35,7 +44,8 @@ def new_command(
         say(f"  {name}/{path}")
     say(f"{name} is made. Go on with:")
     say(f"  cd {name}")
-    say("  make test    # or python -m pytest, where headrace and pytest are installed")
+    say("  make setup   # makes .venv with headrace and pytest; leave it out where both are installed")
+    say("  make test    # runs its tests")
     say("  make dev     # runs it; saved files are taken up at once")
 
 
@@ -52,6 +62,7 @@ def make_project(name: str, parent: Path) -> list[PurePosixPath]:
         raise UsageError(f"{folder} is there already and not empty: choose another name, or empty it")
     _check_free(name, package)
     words = {"name": name, "package": package, "dashed": name.replace("_", "-"), "version": __version__}
+    words["source"] = installed_from()
     made = []
     for parts, text in _templates(resources.files("headrace.cli") / "templates" / "project"):
         path = PurePosixPath(*(_named(part, package) for part in parts))
@@ -65,6 +76,19 @@ def make_project(name: str, parent: Path) -> list[PurePosixPath]:
     return made
 
 
+def installed_from() -> str:
+    """Return what pip is to install Headrace from again: the folder that it was installed from, or else its name."""
+    try:
+        origin = json.loads(distribution("headrace").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return "headrace"
+    address = urlsplit(origin.get("url", ""))
+    folder = unquote(address.path)
+    # Make and the shell would take apart what has other characters.
+    is_usable = "dir_info" in origin and address.scheme == "file" and PLAIN_PATH.fullmatch(folder)
+    return folder if is_usable and Path(folder, "pyproject.toml").is_file() else "headrace"
+
+
 def _package_of(name: str) -> str:
     if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise UsageError(
@@ -75,8 +99,13 @@ def _package_of(name: str) -> str:
 
 
 def _check_free(name: str, package: str) -> None:
-    if keyword.iskeyword(package) or package in sys.stdlib_module_names or package in TAKEN:
-        raise UsageError(f"{name!r} cannot name a project: Python has a use for {package!r}; choose another name")
+    reason = TAKEN.get(package)
+    if reason is None and keyword.iskeyword(package):
+        reason = "that is a word of the language Python"
+    if reason is None and package in sys.stdlib_module_names:
+        reason = "Python has a module of that name"
+    if reason is not None:
+        raise UsageError(f"{name!r} cannot name a project: {reason}; choose another name")
     spec = find_spec(package)
     if spec is not None and spec.origin is not None:
         raise UsageError(f"{name!r} cannot name a project: a module {package!r} is installed; choose another name")
