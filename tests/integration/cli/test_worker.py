@@ -76,12 +76,16 @@ async def test_until_caught_up(database: Database) -> None:
 
 
 async def test_parked_keys_do_not_keep_it_but_are_code_1(database: Database, workers: Fleet) -> None:
-    """A parked key does not keep --until-caught-up from its end; the exit code is 1 and the key is named."""
+    """A parked key does not keep --until-caught-up from its end, which is not called caught up; the exit code is 1 and
+    the key is named.
+    """
     append(database, ("good", {}), ("bad", {"doom": True}), ("good", {"n": 2}))
     worker = workers.start(APP, "--until-caught-up", "--timeout", "60")
 
     assert worker.wait(SLOW) == 1
     assert "orders#bad" in worker.text()
+    assert "not caught up: " in worker.text()
+    assert ", the rest waits for a person" in worker.text()
     assert await seen(database, 2)
 
 

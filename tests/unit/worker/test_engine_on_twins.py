@@ -1,10 +1,11 @@
 """The engine runs on the in-memory ports alone: no database, no waiting, the same in every run."""
 
+import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from headrace import App, Connection, Event, PartitionKey, Stream, on, projector, reactor
-from headrace.domain.engine_events import KeyFailed, MainStopped
+from headrace.domain.engine_events import KeyFailed, MainStopped, WaitsForRetries
 from headrace.domain.ids import Address, Position
 from headrace.domain.subscription import ErrorClass, Status, Subscription
 from headrace.engine.arrival import look
@@ -221,6 +222,46 @@ async def test_a_position_that_another_process_stored_by_a_newer_line_is_no_log_
             assert await bench.rewound(bound).stops(old)
             assert bench.stored(bound.name).status is Status.ERROR
             bench.store.log.sequence = Position(3)
+
+
+async def test_waiting_for_a_key_that_backs_off_is_told_once() -> None:
+    """Who waits for the end of the work hears once that only keys that failed are left, and not while more is."""
+    orders = Orders()
+    orders.poisoned.add("bad")
+    bench = Bench(orders)
+    with bench.threads:
+        await bench.events.append([*stream_of("bad", "Placed"), *stream_of("good", "Placed")])
+        await bench.engine.setup()
+        (bound,) = bench.engine.select()
+        before = await look(bench.shared.ports, [bench.tracked(bound)], await bench.horizon.refresh())
+        working = asyncio.create_task(bench.engine.serve(asyncio.Event(), until_caught_up=True))
+        await bench.clock.advance(4)
+        told = bench.observer.of(WaitsForRetries)
+        orders.poisoned.clear()
+        await bench.clock.advance(60)
+        result = await working
+
+    assert (before.pending, before.backing_off) == (True, False)
+    assert len(told) == len(bench.observer.of(WaitsForRetries)) == 1
+    assert (result.has_pending, result.blocked) == (False, False)
+
+
+async def test_who_is_stopped_or_leaves_a_parked_key_has_not_caught_up() -> None:
+    """A worker that is stopped before it began has work left; one that ends beside a parked key says that it waits."""
+    orders = Orders()
+    orders.poisoned.add("bad")
+    bench = Bench(orders)
+    stopped = asyncio.Event()
+    stopped.set()
+    with bench.threads:
+        await bench.events.append(stream_of("bad", "Placed"))
+        early = await bench.engine.serve(stopped, until_caught_up=True)
+        working = asyncio.create_task(bench.engine.serve(asyncio.Event(), until_caught_up=True))
+        await bench.clock.advance(HOUR)
+        result = await working
+
+    assert (early.has_pending, early.blocked) == (True, False)
+    assert (result.has_pending, result.blocked) == (False, True)
 
 
 async def test_a_line_is_judged_once_for_each_start() -> None:

@@ -155,7 +155,7 @@ def worker_command(
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     if not until_caught_up:
         raise typer.Exit(ExitCode.DONE)
-    raise typer.Exit(_report("caught up", result, output))
+    raise typer.Exit(_report(how_it_ended(result), result, output))
 
 
 def app_and_names(names: list[str] | None, app: str | None) -> tuple[Settings, list[str] | None]:
@@ -225,6 +225,13 @@ def _report(what: str, result: RunResult, output: OutputForm) -> ExitCode:
     return ExitCode.NOT_FINISHED if result.has_pending else ExitCode.DONE
 
 
+def how_it_ended(result: RunResult) -> str:
+    """Return in a word or two how a worker ended that was to work until all is handled."""
+    if result.has_pending:
+        return "stopped"
+    return "not caught up" if result.blocked else "caught up"
+
+
 def _sentences(result: RunResult) -> list[str]:
     """Return the errors of a result, each key with its last one; where it came from is in the ledger."""
     latest = {}
@@ -237,7 +244,9 @@ def _sentences(result: RunResult) -> list[str]:
 def _rest(result: RunResult) -> str:
     if result.all_locked:
         return ", what is left is in the hands of other workers"
-    return ", work is left" if result.has_pending else ""
+    if result.has_pending:
+        return ", work is left"
+    return ", the rest waits for a person" if result.blocked else ""
 
 
 def _as_json(result: RunResult) -> dict[str, Any]:

@@ -182,6 +182,11 @@ class HorizonHeld(EngineEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class WaitsForRetries(EngineEvent):
+    """All else is handled; who waits for the end of the work waits for keys that back off."""
+
+
+@dataclass(frozen=True, slots=True)
 class DatabaseLost(EngineEvent):
     """The database did not answer; tried again in ``retry_in`` seconds."""
 

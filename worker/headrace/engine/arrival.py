@@ -19,16 +19,18 @@ class Arrival:
 
     ``pending``: work that moves by itself is left (due, leased or backing off), or events are not
     routed yet. ``locked``: all that is left is leased. ``blocked``: what waits for a person.
+    ``backing_off``: all that is pending are keys that wait for their next try.
     """
 
     pending: bool
     locked: bool
     blocked: tuple[str, ...]
+    backing_off: bool = False
 
 
 async def look(ports: Ports, tracked: Sequence[Tracked], horizon: Horizon) -> Arrival:
     """Look at all subscriptions once, two statements each."""
-    pending, free, leased, blocked = False, False, False, []
+    pending, backing_off, free, leased, blocked = False, False, False, False, []
     for one in tracked:
         (due,) = await ports.work.due([one.run])
         if one.take_status(Status(due.status), due.epoch):
@@ -41,17 +43,23 @@ async def look(ports: Ports, tracked: Sequence[Tracked], horizon: Horizon) -> Ar
             continue
         caught = await ports.catalog.caught_up(one.run, horizon.line)
         # Booting ends by itself as soon as all is handled or parked: not to be left half way.
-        pending = pending or one.stored.status is Status.BOOTING
+        pending = pending or (one.stored.status is Status.BOOTING and not caught.backing_off)
         # Stored beyond what this look knows: the next look knows it, too, or the router stops for a log that went back.
         pending = pending or caught.position > horizon.head
         # The one key of an unpartitioned subscription that is parked leaves the rest of the log where it is.
         moves = caught.behind and (one.partitioned or caught.parked is None)
-        pending = pending or moves or caught.due or caught.leased or caught.backing_off
+        pending = pending or moves or caught.due or caught.leased
+        backing_off = backing_off or caught.backing_off
         free = free or caught.due or (moves and not caught.leased)
         leased = leased or caught.leased
         if caught.parked is not None:
             blocked.append(f"{one.name}#{caught.parked_key or ''} is parked or held at position {caught.parked}")
-    return Arrival(pending, pending and leased and not free, tuple(blocked))
+    return Arrival(
+        pending or backing_off,
+        (pending or backing_off) and leased and not free,
+        tuple(blocked),
+        backing_off and not pending,
+    )
 
 
 async def wait_for(

@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
-from headrace.domain.engine_events import DatabaseLost, Draining
+from headrace.domain.engine_events import DatabaseLost, Draining, WaitsForRetries
 from headrace.domain.errors import NotFinished, NotFound, TransactionAborted, Unavailable
 from headrace.domain.ids import Position
 from headrace.domain.subscription import Kind, Status
@@ -119,14 +119,20 @@ class Engine:
         self._listening.add(tally)
         try:
             tracked = await self._started_up(stop, setup=setup)
-            arrival = Arrival(pending=False, locked=False, blocked=())
+            arrival = Arrival(pending=until_caught_up, locked=False, blocked=())
             if not stop.is_set():
                 arrival = await self._work_on(tracked, stop, until_caught_up=until_caught_up, timeout=timeout)
         finally:
             self._listening.remove(tally)
             self._started = False
         errors = tuple(tally.errors) + tuple(RunError(t.split("#")[0], None, None, t) for t in arrival.blocked)
-        return RunResult(tally.processed, arrival.pending, arrival.locked, errors if until_caught_up else ())
+        return RunResult(
+            tally.processed,
+            arrival.pending,
+            arrival.locked,
+            errors if until_caught_up else (),
+            blocked=bool(arrival.blocked),
+        )
 
     async def _started_up(self, stop: asyncio.Event, *, setup: bool) -> list[Tracked]:
         """Declare and set up; a database that does not answer is waited for."""
@@ -203,10 +209,14 @@ class Engine:
     async def _arrive(self, tracked: Sequence[Tracked], timeout: float | None) -> Arrival:
         clock = self._shared.ports.clock
         given_up_at = None if timeout is None else clock.monotonic() + timeout
+        told = False
         while True:
             try:
                 horizon = await self._horizon.refresh()
                 arrival = await look(self._shared.ports, tracked, horizon)
+                if arrival.backing_off and not told:
+                    self._listening.notice(WaitsForRetries(""))
+                    told = True
                 if not arrival.pending and not horizon.is_held:
                     return arrival
             except (Unavailable, TransactionAborted) as error:

@@ -25,13 +25,15 @@ class RunResult:
     """What a bounded run did.
 
     ``processed`` counts handled events over all subscriptions. ``has_pending``: work that could go
-    on now is left. ``all_locked``: what is left is in the hands of other workers.
+    on now is left. ``all_locked``: what is left is in the hands of other workers. ``blocked``: what
+    a worker that ended by itself has left waits for a person.
     """
 
     processed: int = 0
     has_pending: bool = False
     all_locked: bool = False
     errors: tuple[RunError, ...] = ()
+    blocked: bool = False
 
     def raise_for_errors(self) -> None:
         """Raise RunFailed with the first error's text when there is any."""

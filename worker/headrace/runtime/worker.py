@@ -140,7 +140,7 @@ class Worker:
                 self.vitals.engine = None
             await _pause(stop, wait if left is None else min(wait, left))
             wait = min(wait * SystemRandomness().uniform(1.5, 2.0), LONGEST_WAIT_SECONDS)
-        return RunResult()
+        return RunResult(has_pending=self._order.until_caught_up)
 
     async def _serve(self, engine: Engine, stop: asyncio.Event, timeout: float | None) -> RunResult:
         self.vitals.engine = engine.health

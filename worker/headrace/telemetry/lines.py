@@ -146,6 +146,7 @@ _LINES: dict[type[EngineEvent], Callable[[Any], Line]] = {
             "head": e.head,
         },
     ),
+    facts.WaitsForRetries: lambda _: ("info", "all else is handled: waiting for the next try of keys that failed", {}),
     facts.DatabaseLost: lambda e: (
         "warning",
         "the database does not answer",
