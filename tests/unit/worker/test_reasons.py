@@ -48,7 +48,7 @@ def test_nothing_in_the_way() -> None:
         ),
         ({"held": 3}, "pid 7 (import) since noon", ["3 events wait for an open append: pid 7 (import) since noon"]),
         ({}, "pid 7", ["what comes next waits for an open append: pid 7"]),
-        ({"held": 1}, None, ["1 event waits for an open append"]),
+        ({"held": 1, "horizon_held_seconds": 0.2}, None, ["1 event waits for an open append"]),
         ({"parked": 2, "waiting": 9}, None, ["2 keys parked: `headrace failures list orders`"]),
         ({"backing_off": 1, "waiting": 1, "next_due_at": SOON}, None, ["1 key backs off, next try in 30 s"]),
         ({"backing_off": 1000, "waiting": 1, "next_due_at": SOON}, None, ["at least 1,000 keys back off"]),
@@ -61,6 +61,16 @@ def test_every_cause_is_named_with_what_helps(changes: dict[str, Any], holder: s
     found = "\n".join(reasons_of(replace(IDLE, **changes), holder, NOW))
 
     assert all(part in found for part in parts), found
+
+
+def test_no_open_append_is_claimed_where_none_holds_the_line() -> None:
+    """A line that was told before the last events came is not held: only who looks at it is missing, if anybody."""
+    stale = replace(IDLE, held=4, horizon_held_seconds=0.0)
+    left = reasons_of(replace(stale, workers=0), None, NOW)
+
+    assert reasons_of(stale, None, NOW) == []
+    assert left[1:] == ["4 events were appended since a worker last looked"]
+    assert "no live worker" in left[0]
 
 
 def test_several_causes_are_all_named() -> None:
@@ -83,7 +93,8 @@ def test_hostile_text_is_made_safe() -> None:
     ("changes", "word"),
     [
         ({}, "caught up"),
-        ({"held": 3}, "held"),
+        ({"held": 3, "horizon_held_seconds": 0.2}, "held"),
+        ({"held": 3, "horizon_held_seconds": 0.0}, "waiting"),
         ({"inboxed": 3, "oldest_seconds": 2.13}, "lag 2.1 s"),
         ({"waiting": 3}, "waiting"),
         ({"unrouted": 3, "oldest_seconds": 7200.0}, "lag 2.0 h"),

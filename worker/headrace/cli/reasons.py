@@ -33,11 +33,16 @@ def reasons_of(standing: Standing, holder: str | None, now: datetime) -> list[st
 
 
 def standing_word(standing: Standing) -> str:
-    """Return caught up, held, or how far behind it is; of a log that went back nothing of that can be said."""
+    """Return caught up, held, or how far behind it is; of a log that went back nothing of that can be said.
+
+    Above a line that no open append holds, events wait only for a worker to look there.
+    """
     if standing.error_class is ErrorClass.LOG:
         return "log went back"
     if standing.backlog == 0 and standing.waiting == 0:
-        return "held" if standing.held else "caught up"
+        if not standing.held:
+            return "caught up"
+        return "held" if standing.horizon_held_seconds else "waiting"
     return f"lag {duration(standing.oldest_seconds)}" if standing.oldest_seconds is not None else "waiting"
 
 
@@ -65,8 +70,11 @@ def _of_horizon(standing: Standing, holder: str | None) -> list[str]:
     if holder is not None:
         waiting = count(standing.held, "event waits", "events wait") if standing.held else "what comes next waits"
         return [f"{waiting} for an open append: {holder}"]
-    if standing.held:
+    if standing.held and standing.horizon_held_seconds:
         return [f"{count(standing.held, 'event waits', 'events wait')} for an open append"]
+    if standing.held and standing.workers == 0:
+        # The line is an old one, told by a worker that has ended, or by one of other subscriptions.
+        return [f"{count(standing.held, 'event was', 'events were')} appended since a worker last looked"]
     return []
 
 
