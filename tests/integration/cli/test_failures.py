@@ -154,6 +154,8 @@ async def test_skip_drops_the_event_and_goes_on(failed: Database) -> None:
         (["show", "orders#nothing"], "orders#nothing has no failure"),
         (["skip", "orders#nothing"], "orders#nothing has no failure"),
         (["skip", "orders#a", "--key", "b"], "leave out --key"),
+        (["show", "orders"], "the key is missing: write orders#KEY"),
+        (["skip", "orders"], "the key is missing: write orders#KEY"),
         (["resume"], "say which keys: NAME, NAME#KEY, or --all"),
         (["resume", "orders", "--all"], "say which keys"),
         (["list", "--state", "sad"], "sad"),

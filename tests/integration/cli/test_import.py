@@ -81,7 +81,7 @@ async def test_a_bad_line_costs_its_chunk_only(database: Database, bad: bytes, p
 
     assert outcome.code == 2
     assert f"standard input: line 1501: {problem}" in outcome.err
-    assert "in the log before it: 1,000 events" in outcome.err
+    assert "this import has appended 1,000 events; correct the line and import again" in outcome.err
     assert "Traceback" not in outcome.err
     assert len(await stored(database)) == 1000
 

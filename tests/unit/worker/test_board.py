@@ -135,6 +135,20 @@ def test_partitions_go_on_below_where_they_do_not_fit() -> None:
     assert "#customer-17\\x1b[2J" in text_of(wide)
 
 
+def test_the_heading_of_partitions_says_how_many_have_work() -> None:
+    """None, one and several are three headings; an order is named where there is one."""
+    one = PartitionStanding(
+        PartitionKey("a"), Position(3), 1, Position(4), None, 0, 0, None, None, None, None, None
+    )  # fmt: skip
+    headings = [partition_lines("orders", [one] * number, 80)[0].plain for number in range(3)]
+
+    assert headings == [
+        "orders: no partition has work",
+        "orders: 1 partition with work",
+        "orders: 2 partitions with work, furthest behind first",
+    ]
+
+
 def test_the_live_screen_fills_its_size() -> None:
     """Head, subscriptions with their rates, workers, and the key that ends it: as many lines as there are rows."""
     lines, scrolled = screen_lines(SEEN, (120, 20), RATES)

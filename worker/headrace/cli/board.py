@@ -74,7 +74,9 @@ def detail_lines(seen: Look, standing: Standing, width: int | None) -> list[Text
 
 def partition_lines(name: str, partitions: Sequence[PartitionStanding], width: int | None) -> list[Text]:
     """Return the lines of the partitions that have work, under a heading."""
-    title = f"{shown(name)}: {count(len(partitions), 'partition')} with work, furthest behind first"
+    order = ", furthest behind first" if len(partitions) > 1 else ""
+    found = f"{count(len(partitions), 'partition')} with work{order}" if partitions else "no partition has work"
+    title = f"{shown(name)}: {found}"
     rows = fitted([_partition_row(partition) for partition in partitions], width)
     return [*folded(coloured(title, "bold"), width, GAP), *(line for lines in rows for line in lines)]
 

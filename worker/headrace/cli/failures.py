@@ -1,5 +1,6 @@
 """`headrace failures`: the keys that fail, what they wait for, and what a person can do about them."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -35,14 +36,16 @@ from headrace.cli.output import (
     shown,
 )
 from headrace.domain.errors import BadInput, NotFound
-from headrace.domain.ids import Address, Position
+from headrace.domain.ids import Address, PartitionKey, Position
 from headrace.ports.failures import Failure
 from headrace.ports.work import FailureState
-from headrace.runtime.operations import open_operations, who_asks
+from headrace.runtime.operations import Operations, open_operations, who_asks
 from headrace.settings import Settings
 from headrace.telemetry.redaction import shown_key
 
 MOST_LISTED = 1000
+LONGEST_LISTED = 160
+_HEADING = re.compile(r"\d+ validation errors? for ")
 COLOURS = {FailureState.BACKING_OFF: CARE, FailureState.PARKED: BAD, FailureState.WAITING: f"bold {BAD}"}
 
 failures_app = typer.Typer(
@@ -88,7 +91,7 @@ def show_command(
 ) -> None:
     """Show one failing key, with the whole text of its error."""
     settings = settings_with(dsn=dsn, schema_name=schema)
-    raise typer.Exit(run(_show(settings, _keyed(address, key), output)))
+    raise typer.Exit(run(_show(settings, Address.parse(address, key), output)))
 
 
 @failures_app.command(
@@ -138,7 +141,7 @@ def skip_command(
 ) -> None:
     """Drop the failing event of one key, audited; what waits behind it goes on."""
     settings = settings_with(dsn=dsn, schema_name=schema)
-    raise typer.Exit(run(_skip(settings, _keyed(address, key), position, why, output)))
+    raise typer.Exit(run(_skip(settings, Address.parse(address, key), position, why, output)))
 
 
 async def _list(
@@ -167,6 +170,7 @@ async def _list(
 
 async def _show(settings: Settings, address: Address, output: OutputForm) -> ExitCode:
     async with open_operations(settings) as operations:
+        address = await _keyed(operations, address)
         failure = await operations.failures.show(address)
     if output is OutputForm.JSON:
         print_json(failure_json(failure))
@@ -213,6 +217,7 @@ async def _resume(settings: Settings, chosen: Sequence[Address], why: str, outpu
 async def _skip(settings: Settings, address: Address, position: int | None, why: str, output: OutputForm) -> ExitCode:
     async with open_operations(settings) as operations:
         wanted = None if position is None else Position(position)
+        address = await _keyed(operations, address)
         skipped = await operations.failures.skip(address, wanted, who_asks(), why)
     if output is OutputForm.JSON:
         print_json({"subscription": address.name, "key": address.key, "skipped": skipped})
@@ -242,7 +247,6 @@ def failure_json(failure: Failure) -> dict[str, Any]:
 
 
 def _row(failure: Failure) -> list[Cell]:
-    first_line = failure.error.strip().partition("\n")[0]
     return [
         f"{failure.subscription}#{shown_key(failure.key)}",
         coloured(str(failure.state), COLOURS.get(failure.state, "")),
@@ -251,8 +255,16 @@ def _row(failure: Failure) -> list[Cell]:
         count(failure.attempts, "attempt"),
         f"{failure.waiting:,} waiting",
         f"next try {_next(failure)}",
-        shown(first_line, 120),
+        shown(brief(failure.error), LONGEST_LISTED),
     ]
+
+
+def brief(error: str) -> str:
+    """Return the first line of an error; of a validation error, whose first line only counts, the first field too."""
+    first, *more = error.strip().splitlines() or [""]
+    if _HEADING.search(first) is None:
+        return first
+    return " ".join([first + ":", *(line.strip() for line in more[:2])]) if more else first
 
 
 def _next(failure: Failure) -> str:
@@ -262,7 +274,12 @@ def _next(failure: Failure) -> str:
     return f"in {duration(seconds)}" if seconds > 0 else "now"
 
 
-def _keyed(text: str, key: str | None) -> Address:
-    address = Address.parse(text, key)
-    # An unpartitioned subscription has one key, the empty one.
-    return address if address.key is not None else Address.parse(text, "")
+async def _keyed(operations: Operations, address: Address) -> Address:
+    """Return the address with its key: an unpartitioned subscription has one, the empty one."""
+    if address.key is not None:
+        return address
+    name = address.name
+    found = await operations.catalog.find([name])
+    if found and found[0].partitioned:
+        raise BadInput(f"the key is missing: write {name}#KEY; `headrace failures list {name}` has the keys that fail")
+    return Address(name, PartitionKey(""))

@@ -61,7 +61,8 @@ def import_command(
 ) -> None:
     """Append events from JSON Lines: stream, type, data; optional recorded_at, tags, metadata, event_id.
 
-    Safe to repeat: events that the log has already are passed over.
+    Safe to repeat: events of the same text, in the same place, are passed
+    over. A line that is changed makes itself and all lines after it new.
     A bad line is named by its number, and nothing of its chunk of 1,000
     is stored; correct it and import again.
     """
@@ -105,7 +106,8 @@ async def _import_one(source: Source, events: PostgresEvents, output: OutputForm
     except BadLine as error:
         raise BadInput(
             f"{source.name}: line {error.number}: {error.problem}\n"
-            f"in the log before it: {count(done.events, 'event')}, nothing of its chunk; correct it and import again"
+            f"this import has appended {count(done.added, 'event') if done.added else 'nothing'}; "
+            "correct the line and import again"
         ) from error
     except (Stopped, asyncio.CancelledError, HeadraceError):
         say(f"{source.name}: stopped after {count(done.events, 'event')}; run it again to go on", stderr=True)
