@@ -114,6 +114,48 @@ def test_forgotten(database_run):
     assert "below nothing" in said
     assert "nothing was run: run(app), or run(OrdersByCustomer())" in said
     assert "3 failed" in said
+    assert "During handling of the above exception" not in said
+    assert "kit/" not in said.replace("\\", "/"), "frames of the kit are hidden"
+
+
+def test_a_failure_names_events_that_nobody_saw(project: Project) -> None:
+    """On a database and in memory: what got no key, and a type that is near one that is wanted."""
+    done = project.pytest("""
+from headrace import Event, NewEvent, Tag, on, projector
+
+
+@projector("stock", partition_by=Tag("sku"))
+class Stock:
+    @on("Received")
+    async def received(self, event: Event):
+        pass
+
+
+EVENTS = [NewEvent("Received", {}), NewEvent("Recieved", {}, tags=["sku:1"]), NewEvent("Received", {}, tags=["sku:1"])]
+
+
+def test_rows(database_run):
+    database_run.given("a", *EVENTS)
+    database_run.run(Stock())
+    database_run.then("select 1", [(2,)])
+
+
+def test_sent(memory_run):
+    memory_run.given("a", *EVENTS)
+    memory_run.run(Stock())
+    memory_run.then_sent("insert")
+
+
+def test_nothing_overlooked(memory_run):
+    memory_run.given("a", EVENTS[2])
+    memory_run.run(Stock())
+    memory_run.then_sent("insert")
+""")
+    assert done.returncode == 1, done.stdout + done.stderr
+    told = [line for line in done.stdout.splitlines() if line.startswith("E ")]
+    no_key = "1 event of type 'Received' has no key by Tag('sku'): passed over by 'stock'"
+    assert sum(no_key in line for line in told) == 2, done.stdout
+    assert sum("no subscriber wants type 'Recieved'; did you mean 'Received'?" in line for line in told) == 2
 
 
 def test_unused_it_loads_nothing(project: Project) -> None:

@@ -6,7 +6,7 @@ Everything is what it is in production, but for one thing: a run ends when nothi
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.domain.event import Appended
+from headrace.domain.event import Appended, Event
 from headrace.engine.results import RunResult
 from headrace.ports.failures import Failure
 from headrace.runtime.app import App
@@ -18,6 +18,7 @@ from headrace.testing.kit.databases import TestDatabase
 from headrace.testing.kit.runs import Run, verbs_of
 from headrace.testing.kit.wording import Row, difference
 
+__tracebackhide__ = True  # pytest shows the line of the test, not ours
 NAME = "headrace test"
 
 
@@ -45,7 +46,7 @@ class DatabaseRun(Run):
         """
         problem = difference(query, [tuple(row) for row in expected], self.rows(query, *args), in_order=in_order)
         if problem is not None:
-            raise AssertionError(problem + self._hint())
+            raise AssertionError(problem + self._hint() + self._overlooked())
 
     def _hint(self) -> str:
         if self._app is None:
@@ -56,6 +57,10 @@ class DatabaseRun(Run):
     async def _append(self, stream: str, events: Sequence[AnyEvent]) -> Appended:
         async with EventStore.connect(self.dsn, max_size=1) as store:
             return await store.append(stream, events)
+
+    async def _log(self) -> Sequence[Event[Any]]:
+        async with EventStore.connect(self.dsn, max_size=1) as store:
+            return (await store.read()).events
 
     async def _verb(self, app: App, *verbs: Any) -> RunResult:
         async with app.engine(self.dsn) as engine:

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+__tracebackhide__ = True  # pytest shows the line of the test, not ours
 T = TypeVar("T")
 
 
@@ -21,19 +22,24 @@ class OwnLoop:
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return what it returns."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
+        if not _is_in_a_loop():
             return self._runner.run(work)
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="headrace-test") as thread:
             return thread.submit(self._runner.run, work).result()
 
     def close(self) -> None:
         """End what still runs in the loop, and the loop."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
+        if not _is_in_a_loop():
             self._runner.close()
             return
         with ThreadPoolExecutor(max_workers=1) as thread:
             thread.submit(self._runner.close).result()
+
+
+def _is_in_a_loop() -> bool:
+    # A function of its own: what is raised while the RuntimeError is handled would be shown beneath it.
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

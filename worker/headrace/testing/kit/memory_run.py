@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from headrace.domain.errors import Unavailable
-from headrace.domain.event import Appended
+from headrace.domain.event import Appended, Event
 from headrace.engine.engine import Engine
 from headrace.engine.horizon import HorizonService
 from headrace.engine.leases import LeaseBook
@@ -36,6 +36,7 @@ from headrace.testing.randomness import FixedIdentity, SeededRandomness
 from headrace.testing.routing import MemoryRouting
 from headrace.testing.work import MemoryWork
 
+__tracebackhide__ = True  # pytest shows the line of the test, not ours
 READING = ("select", "with", "table", "values", "show")
 
 
@@ -84,11 +85,14 @@ class MemoryRun(Run):
             fits = not args or statement.args == args
             if fits and squeezed(query) in squeezed(statement.query):
                 return
-        raise AssertionError(unsent(query, args, [(s.query, s.args) for s in self.store.executed]))
+        sent = [(s.query, s.args) for s in self.store.executed]
+        raise AssertionError(unsent(query, args, sent) + self._overlooked())
 
     async def _append(self, stream: str, events: Sequence[AnyEvent]) -> Appended:
-        # Reading and appending are what the store needs of its port, and the twin has both.
-        return await EventStore(cast("PostgresEvents", self._events)).append(stream, events)
+        return await self._event_store().append(stream, events)
+
+    async def _log(self) -> Sequence[Event[Any]]:
+        return (await self._event_store().read()).events
 
     async def _verb(self, app: App, *verbs: Any) -> RunResult:
         result = await verbs_of(self._engine(app), verbs)
@@ -99,6 +103,10 @@ class MemoryRun(Run):
 
     async def _failures(self) -> list[Failure]:
         return [failure async for failure in MemoryFailures(self.store).list()]
+
+    def _event_store(self) -> EventStore:
+        # Reading and appending are what the store needs of its port, and the twin has both.
+        return EventStore(cast("PostgresEvents", self._events))
 
     def _engine(self, app: App) -> Engine:
         """Return the engine of an app, one for all its runs."""

@@ -10,14 +10,16 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from headrace.domain.errors import UsageError
-from headrace.domain.event import Appended
+from headrace.domain.event import Appended, Event
 from headrace.engine.engine import Engine
 from headrace.engine.results import RunError, RunResult
 from headrace.ports.failures import Failure
 from headrace.runtime.app import App
 from headrace.runtime.event_store import AnyEvent
+from headrace.testing.kit.hints import overlooked
 from headrace.testing.kit.loop import OwnLoop
 
+__tracebackhide__ = True  # pytest shows the line of the test, not ours
 APP = "test"
 T = TypeVar("T")
 
@@ -89,6 +91,15 @@ class Run(ABC):
 
     @abstractmethod
     async def _verb(self, app: App, *verbs: Any) -> RunResult: ...
+
+    @abstractmethod
+    async def _log(self) -> Sequence[Event[Any]]: ...
+
+    def _overlooked(self) -> str:
+        """Return what to say beside a failed expectation of events that nobody got to see; '' when there is nothing."""
+        if self._app is None or self._app.events is not None:
+            return ""
+        return "".join(f"\n{line}" for line in overlooked(list(self._app.subscribers.values()), self._do(self._log())))
 
     async def _handle(self, app: App) -> RunResult:
         return await self._verb(app, Engine.setup, Engine.boot, Engine.run)
