@@ -48,6 +48,15 @@ def test_the_first_line_that_differs_is_named(tmp_path: Path, text: bytes, numbe
     assert take(Taken(tmp_path / "events", tmp_path), A + B + C) == 3
 
 
+def test_a_file_that_ends_where_an_empty_line_was_is_cut(tmp_path: Path) -> None:
+    """An empty line changes no digest, and the event behind it is still missed."""
+    taken = Taken(tmp_path / "events", None)
+    take(taken, A + b"\n" + B)
+
+    with pytest.raises(LineDiffers, match="line 2 "):
+        take(taken, A)
+
+
 def test_a_file_is_known_by_its_path_and_for_one_run_without_a_folder(tmp_path: Path) -> None:
     """Another file is another beginning; where nothing is kept, the same run still knows."""
     take(Taken(tmp_path / "one", tmp_path), A + B)
