@@ -1,6 +1,7 @@
 """`headrace dev`: an app at work while it is written, its database kept, nothing left running."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_what_is_saved_is_at_work_at_once(shop: Path) -> None:
         assert totals(dev) == {"customer-ada": 500, "customer-bob": 0}
 
         edit(shop / MODELS, ADDING, f"{ADDING})")
-        dev.wait_for("the code does not load")
+        dev.wait_for("the code does not load: the worker goes on with the code of before until the next save")
         assert "SyntaxError" in dev.said
         dev.append(ORDER)
         wait_until(lambda: totals(dev).get("customer-cy") == 7, 30, "the old worker goes on")
@@ -83,8 +84,33 @@ def test_what_is_saved_is_at_work_at_once(shop: Path) -> None:
         assert totals(dev) == {"customer-ada": 500, "customer-bob": 0, "customer-cy": 707}
         refused = headrace("dev", APP, cwd=shop)
         assert refused.code == 2
-        assert "another `headrace dev` runs here" in refused.err
+        assert f"another `headrace dev` runs here (process {dev.process.pid})" in refused.err
+        first, *others = re.findall(r"HEADRACE_DSN=(\S+)", dev.said)
+        assert others == [first], "the port stays"
         assert dev.end(signal.SIGTERM) == 143
+
+
+def test_it_ends_when_its_database_is_stopped(shop: Path) -> None:
+    """Somebody else stops the server: one error says so, nothing is left running, and it can be started again."""
+    edit(shop / MODELS, ADDING, f"{ADDING})")
+    with developing(shop) as dev:
+        dev.wait_for("the code does not load: no worker runs until the next save")
+        edit(shop / MODELS, f"{ADDING})", ADDING)
+        dev.wait_for("caught up")
+        left = dev.processes()
+        server = int((shop / ".headrace" / "data" / "postmaster.pid").read_text("utf-8").splitlines()[0])
+        os.kill(server, signal.SIGINT)
+        assert dev.process.wait(30) == 1
+        assert dev.said.count("error: the database was stopped from outside: start `headrace dev` again") == 1
+        after = dev.said.rpartition(AT_WORK)[2]
+        assert "Traceback" not in after
+        assert after.count("[warning]") <= 1, "the worker may be quicker to see it, once"
+        assert [pid for pid in left if is_alive(pid)] == []
+    with developing(shop, *EVENTS, "--fresh") as dev:
+        dev.wait_for("caught up", 2)
+        first, *others = re.findall(r"HEADRACE_DSN=(\S+)", dev.said)
+        assert others == [first], "the port stays, with --fresh too"
+        assert dev.end() == 130
 
 
 def test_a_line_that_was_appended_cannot_be_changed(shop: Path) -> None:

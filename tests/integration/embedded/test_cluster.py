@@ -188,6 +188,17 @@ def test_a_taken_port_costs_another_try(make_cluster: type_of_make, monkeypatch:
         assert own.port != taken.getsockname()[1]
 
 
+def test_the_port_of_before_is_used_again_unless_it_is_taken(own_cluster: Cluster, tmp_path: Path) -> None:
+    """A folder tells its last port; it is chosen again when nobody listens there, else another one."""
+    assert cluster_module.last_port(tmp_path) is None
+    port = own_cluster.port
+    programs = own_cluster._given_programs
+    assert Cluster(programs, first_port=port)._choose_port() != port
+    own_cluster.stop()
+    assert cluster_module.last_port(own_cluster.folder) == port
+    assert Cluster(programs, first_port=port)._choose_port() == port
+
+
 def test_a_server_that_does_not_start_says_why(make_cluster: type_of_make) -> None:
     """The error carries what PostgreSQL wrote, and the half-made cluster is cleared away."""
     with pytest.raises(Unavailable, match="no_such_setting"):

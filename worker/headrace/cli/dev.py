@@ -63,7 +63,7 @@ def dev_command(
     say("starting PostgreSQL …")
     with dev_database(Path.cwd(), fresh=fresh) as database:
         _introduce(database)
-        raise typer.Exit(_dev(settings_with(app=app, dsn=database.dsn, schema_name=schema), events, database.kept))
+        raise typer.Exit(_dev(settings_with(app=app, dsn=database.dsn, schema_name=schema), events, database))
 
 
 def _introduce(database: DevDatabase) -> None:
@@ -73,10 +73,10 @@ def _introduce(database: DevDatabase) -> None:
         warn("PostgreSQL's account cannot enter this folder, so the database is gone at the end")
 
 
-def _dev(settings: Settings, events: Path | None, kept: Path | None = None) -> ExitCode:
+def _dev(settings: Settings, events: Path | None, database: DevDatabase | None = None) -> ExitCode:
     listener = Listener(_tell, warn, _status_teller())
     settings.required_app()
-    return run(Course(settings, Path.cwd(), events and events.absolute(), listener, kept).run())
+    return run(Course(settings, Path.cwd(), events and events.absolute(), listener, database).run())
 
 
 def _tell(sentence: str) -> None:

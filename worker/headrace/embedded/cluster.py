@@ -7,6 +7,7 @@ Anybody on the machine who can reach that port gets in, by `trust`; never put da
 
 import atexit
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -49,12 +50,18 @@ class Cluster:
 
     Without a folder the data lives in a new temporary one, which is removed at the end. A given folder is kept, and
     what is in it is used again. `settings` are PostgreSQL's own, by name, and override the defaults (`fsync` is off).
+    `first_port` is tried before any other, if nobody listens there.
     """
 
     def __init__(
-        self, programs: Programs, folder: Path | None = None, settings: Mapping[str, str] | None = None
+        self,
+        programs: Programs,
+        folder: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        first_port: int | None = None,
     ) -> None:
         self.port = 0
+        self._first_port = first_port
         self._given_programs = programs
         self._given_folder = folder
         self._settings = DEFAULTS | dict(settings or {})
@@ -115,7 +122,7 @@ class Cluster:
         fixed = "port" in self._settings or self.port != 0
         said = ""
         for _ in range(1 if fixed else PORT_TRIES):
-            self.port = int(self._settings.get("port", self.port if fixed else _free_port()))
+            self.port = int(self._settings.get("port", self.port if fixed else self._choose_port()))
             since = len(self.log())
             if self._launch():
                 self._was_killed = False
@@ -186,6 +193,10 @@ class Cluster:
         Raises Unavailable with PostgreSQL's message if that fails.
         """
         self._run("dropdb", *self._connection(), "--force", "--if-exists", "--", name)
+
+    def _choose_port(self) -> int:
+        first, self._first_port = self._first_port, None
+        return first if first is not None and _is_free(first) else _free_port()
 
     def _prepare(self) -> None:
         """Make folder, guard and data, once."""
@@ -301,6 +312,25 @@ class Cluster:
     def _owned(self, path: Path) -> None:
         if self._account is not None:
             self._account.own(path)
+
+
+def last_port(folder: Path) -> int | None:
+    """Return the port on which the cluster of a kept folder ran last; None where that is not to be seen."""
+    with suppress(OSError):
+        # PostgreSQL writes its arguments there at each start, and leaves them.
+        found = re.search(r'"-p" "(\d+)"', (folder / "data" / "postmaster.opts").read_text("utf-8", "replace"))
+        if found and int(found[1]) in PORTS:
+            return int(found[1])
+    return None
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe, suppress(OSError):
+        # As the server does: connections of before that linger do not count, a listener does.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((HOST, port))
+        return True
+    return False
 
 
 def _free_port() -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.domain.errors import HeadraceError
+from headrace.runtime.dev.database import DevDatabase
 from headrace.runtime.dev.reloading import Reloading
 from headrace.runtime.dev.saved import changed, stamps
 from headrace.runtime.dev.taken import LineDiffers, Taken
@@ -38,17 +39,23 @@ class Listener:
 class Course:
     """One run of `headrace dev`; ``settings`` name the app and the database, ``events`` a file to append from.
 
-    ``kept`` is the folder of a database that is there again the next time.
+    ``database`` is our own, None where another one was named.
     """
 
     def __init__(
-        self, settings: Settings, project: Path, events: Path | None, listener: Listener, kept: Path | None = None
+        self,
+        settings: Settings,
+        project: Path,
+        events: Path | None,
+        listener: Listener,
+        database: DevDatabase | None = None,
     ) -> None:
         self._settings = settings
         self._project = project
         self._events = events
-        self._kept = kept
-        self._taken = None if events is None else Taken(events, kept)
+        self._database = database
+        self._kept = None if database is None else database.kept
+        self._taken = None if events is None else Taken(events, self._kept)
         self._differs: int | None = None
         self._to = listener
         self._worker = Reloading(settings.required_app(), _environment(settings))
@@ -58,6 +65,7 @@ class Course:
 
         Raises:
             Unavailable: the database cannot be reached at the start.
+            HeadraceError: somebody else has stopped the database of our own.
 
         """
         await migrate(self._settings.required_dsn(), self._settings.schema_name)
@@ -68,6 +76,7 @@ class Course:
             async with self._showing(operations):
                 while True:
                     await asyncio.sleep(LOOK_SECONDS)
+                    self._notice_stopped_database()
                     self._notice_end()
                     found = await asyncio.to_thread(self._look)
                     if saved := changed(seen, found):
@@ -99,7 +108,8 @@ class Course:
         """Put the code as it is now to work, if it loads; keys that failed under the old one are tried at once."""
         successor = await self._worker.load()
         if successor is None:
-            self._to.warn("the code does not load: the worker waits for the next save, or goes on with what it has")
+            goes_on = "the worker goes on with the code of before" if self._worker.works else "no worker runs"
+            self._to.warn(f"the code does not load: {goes_on} until the next save")
             return
         await self._worker.retire()
         # Now, so that no try of the old code is left to spend what the new one is given.
@@ -107,6 +117,12 @@ class Course:
             await operations.failures.resume(None, None, who_asks(), "the code was saved")
         await self._worker.put_to_work(successor)
         self._to.tell("the worker has the code as it is now")
+
+    def _notice_stopped_database(self) -> None:
+        """Give up when the database will not come back: nobody but us starts it."""
+        if self._database is not None and not self._database.is_up():
+            self._worker.kill()  # so that it has nothing to say of it either
+            raise HeadraceError("the database was stopped from outside: start `headrace dev` again")
 
     def _notice_end(self) -> None:
         code = self._worker.ended()

@@ -73,6 +73,11 @@ class Reloading:
         self._at_work = successor.process
         await successor.go()
 
+    @property
+    def works(self) -> bool:
+        """Whether there is a worker, and it runs."""
+        return self._at_work is not None and self._at_work.returncode is None
+
     def ended(self) -> int | None:
         """Return the exit code of the worker when it has ended by itself, None while it works; told once."""
         worker = self._at_work
