@@ -118,6 +118,22 @@ def test_forgotten(database_run):
     assert "kit/" not in said.replace("\\", "/"), "frames of the kit are hidden"
 
 
+def test_a_query_that_the_database_refuses_is_told_plainly(project: Project) -> None:
+    """A missing table of the test's own: the database's error and the line of the test, and nothing to migrate."""
+    done = project.pytest("""
+def test_rows(database_run):
+    database_run.then("select * from nowhere", [])
+
+
+def test_execute(database_run):
+    database_run.execute("insert into nowhere values (1)")
+""")
+    said = done.stdout
+    assert said.count('E       asyncpg.exceptions.UndefinedTableError: relation "nowhere" does not exist') == 2, said
+    assert "headrace migrate" not in said
+    assert "asyncio" not in said
+
+
 def test_a_failure_names_events_that_nobody_saw(project: Project) -> None:
     """On a database and in memory: what got no key, and a type that is near one that is wanted."""
     done = project.pytest("""

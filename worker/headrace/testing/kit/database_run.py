@@ -3,8 +3,8 @@
 Everything is what it is in production, but for one thing: a run ends when nothing is left to do now.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from headrace.domain.event import Appended, Event
 from headrace.engine.results import RunResult
@@ -20,6 +20,7 @@ from headrace.testing.kit.wording import Row, difference
 
 __tracebackhide__ = True  # pytest shows the line of the test, not ours
 NAME = "headrace test"
+T = TypeVar("T")
 
 
 class DatabaseRun(Run):
@@ -30,12 +31,12 @@ class DatabaseRun(Run):
         self.dsn = database.dsn
 
     def rows(self, query: str, *args: Any) -> list[Row]:
-        """Return the rows of a query, each a tuple."""
-        return self._do(self._rows(query, args))
+        """Return the rows of a query, each a tuple; the database's error is raised as it sends it."""
+        return self._plainly(self._rows(query, args))
 
     def execute(self, statement: str, *args: Any) -> None:
-        """Run a statement of the test's own."""
-        self._do(self._execute(statement, args))
+        """Run a statement of the test's own; the database's error is raised as it sends it."""
+        self._plainly(self._execute(statement, args))
 
     def then(self, query: str, expected: Sequence[Row], *args: Any, in_order: bool = True) -> None:
         """Compare the rows of a query with the expected ones.
@@ -47,6 +48,13 @@ class DatabaseRun(Run):
         problem = difference(query, [tuple(row) for row in expected], self.rows(query, *args), in_order=in_order)
         if problem is not None:
             raise AssertionError(problem + self._hint() + self._overlooked())
+
+    def _plainly(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do what the test has asked of the database; an error shows the line of the test, no way to the driver."""
+        try:
+            return self._do(work)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is passed on
+            raise error.with_traceback(None) from error.__cause__
 
     def _hint(self) -> str:
         if self._app is None:
@@ -75,9 +83,9 @@ class DatabaseRun(Run):
     async def _rows(self, query: str, args: Row) -> list[Row]:
         database = await Database.open(self.dsn, max_size=1, application_name=NAME)
         async with database, database.session() as session:
-            return [tuple(row) for row in await session.fetch(query, *args)]
+            return [tuple(row) for row in await session.for_user().fetch(query, *args)]
 
     async def _execute(self, statement: str, args: Row) -> None:
         database = await Database.open(self.dsn, max_size=1, application_name=NAME)
         async with database, database.session() as session:
-            await session.execute(statement, *args)
+            await session.for_user().execute(statement, *args)
