@@ -130,6 +130,9 @@ async def test_a_lease_that_only_waited_blames_no_key(world: WorldMaker) -> None
         assert [part.takeovers for part in group.parts] == [3]
         with pytest.raises(LeaseLost):
             await w.work(2).suspect(group.lease, group.parts[0].part)
+        await w.work().suspect(group.lease, group.parts[0].part)
+        await w.work().absolve(group.lease, group.parts[0].part)
+        assert observe(await w.image()).ready[("orders", "a")][5] == 3
         await w.append("a", "X")
         await w.route(orders)
         await w.work().suspect(group.lease, group.parts[0].part)

@@ -25,9 +25,10 @@ from headrace.engine.assignment import Assignment
 from headrace.engine.judging import TAKEOVER_LIMIT, fatal
 from headrace.engine.leases import NotRenewed
 from headrace.engine.progress import Done
+from headrace.engine.suspects import Suspects
 from headrace.engine.tracked import Shared, Tracked
 from headrace.engine.wake import Wake
-from headrace.ports.work import ALONE_FROM, ClaimGroup, ClaimRequest, Flush, FlushMode, Loaded
+from headrace.ports.work import ClaimGroup, ClaimRequest, Flush, FlushMode, Loaded
 
 UNFENCED_SECONDS = 60.0
 """How long claim, load and release may take before their lane no longer counts as alive."""
@@ -73,6 +74,7 @@ class Lane:
         self._book = shared.book
         self._clock = shared.ports.clock
         self._once = False
+        self._suspects = Suspects(shared, self._release)
 
     async def run(self, *, until_idle: bool = False) -> None:
         """Work until draining, or until nothing is due when ``until_idle``.
@@ -94,7 +96,7 @@ class Lane:
                     await self._wake.wait_marked(self._shared.options.poll_max)
                     continue
                 if assignment.tracked.pace.may_prefetch and self._wake.marked() and not self._shared.draining:
-                    ahead = asyncio.create_task(self._next(), name=f"lane-{self._number}-ahead")
+                    ahead = asyncio.create_task(self._next(ahead=True), name=f"lane-{self._number}-ahead")
                 await self._handle(assignment)
                 if assignment.leaves_more(self._line()):
                     self._wake.mark(assignment.group.run)
@@ -107,8 +109,11 @@ class Lane:
         if assignment is not None:
             await self._release(assignment.lease)
 
-    async def _next(self) -> Assignment | None:
-        """Claim and load the next group of any marked run; None when nothing could be had."""
+    async def _next(self, *, ahead: bool = False) -> Assignment | None:
+        """Claim and load the next group of any marked run; None when nothing could be had.
+
+        ``ahead``: another group is in hand.
+        """
         try:
             for run, seen in self._wake.marked():
                 if self._shared.draining or self._remaining() == 0:
@@ -123,16 +128,30 @@ class Lane:
                     self._wake.clear(run, seen)
                 if group is None:
                     continue
+                if not await self._may_begin(tracked, group, ahead=ahead):
+                    return None
                 assignment = await self._load(tracked, group)
                 if assignment is not None:
                     self._wake.served(run)
                     return assignment
+                self._suspects.done(group.lease)
                 self._wake.clear(run, seen)
         except TransactionAborted:
             return None
         except Unavailable as error:
             await self._pause(error)
         return None
+
+    async def _may_begin(self, tracked: Tracked, group: ClaimGroup, *, ahead: bool) -> bool:
+        """Tell whether a claimed group may be loaded now; one that may not is given back, and stays marked as due."""
+        try:
+            return await self._suspects.begins(group, ahead=ahead)
+        except LeaseLost:
+            self._lost(tracked, group.lease, LossReason.FENCE)
+            return False
+        except BaseException:
+            self._book.drop(group.lease)
+            raise
 
     async def _claim(self, tracked: Tracked) -> tuple[ClaimGroup | None, bool]:
         """Claim a group, None when nothing is due; tells as well whether that is surely all that was due."""
@@ -186,6 +205,7 @@ class Lane:
             return None
         except BaseException:
             self._book.drop(group.lease)
+            self._suspects.done(group.lease)
             raise
         if loaded.standing or not assignment.partitions:
             await self._release(group.lease)
@@ -225,7 +245,6 @@ class Lane:
         self._notice_vanished(assignment)
         try:
             self._book.require(lease)
-            await self._own_up(assignment)
             if assignment.events == 0:
                 await self._flush_empty(assignment)
             else:
@@ -237,10 +256,12 @@ class Lane:
                 # The server ended the session of a group whose time had run out.
                 self._lost(tracked, lease, LossReason.SESSION)
                 return
+            await self._suspects.absolve()
             self._book.drop(lease)
             if isinstance(error, Unavailable):
                 await self._pause(error)
         except Exception as error:
+            await self._suspects.absolve()
             self._book.drop(lease)
             self._notice(GroupAbandoned(tracked.name, lease, f"{type(error).__name__}: {error}"))
             if self._once:
@@ -249,12 +270,8 @@ class Lane:
         except BaseException:
             self._book.drop(lease)
             raise
-
-    async def _own_up(self, assignment: Assignment) -> None:
-        """Put this worker on record with a key that others died with, should it be the next one."""
-        for partition in assignment.partitions:
-            if partition.takeovers >= ALONE_FROM and partition.events:
-                await self._work.suspect(assignment.lease, partition.part)
+        finally:
+            self._suspects.done(lease)
 
     def _notice_vanished(self, assignment: Assignment) -> None:
         for partition in assignment.partitions:

@@ -89,13 +89,17 @@ class Tracked:
 
 @dataclass(slots=True)
 class Shared:
-    """State that the duties of one engine share; the census is replaced whole, never changed."""
+    """State that the duties of one engine share; the census is replaced whole, never changed.
+
+    ``trying``: a lane has a key in hand that owners died with; one at a time, so that none is blamed for another.
+    """
 
     options: Tuning
     ports: Ports
     book: LeaseBook
     census: Mapping[str, int] = field(default_factory=dict)
     draining: bool = False
+    trying: bool = False
 
     def lanes_of(self, name: str) -> int:
         """Return how many live lanes work on a subscription, at least this process's own."""

@@ -298,6 +298,10 @@ class Work(Protocol):
         """
         ...
 
+    async def absolve(self, lease: LeaseId, part: PartitionId) -> None:
+        """Fence and take back what ``suspect`` counted: the owner lives, and nothing was written for the key."""
+        ...
+
     async def hold(self, lease: LeaseId, parts: Sequence[PartitionId]) -> int:
         """Let held partitions leave the group; how many did."""
         ...

@@ -182,6 +182,10 @@ class PostgresWork:
         async with self._database.session() as session:
             await flushing.suspect(session, self._identity, lease, part)
 
+    async def absolve(self, lease: LeaseId, part: PartitionId) -> None:
+        """Fence and take back what ``suspect`` counted; see the port."""
+        await self._fetch(self._queries.absolve, lease, self._identity.id, part)
+
     async def hold(self, lease: LeaseId, parts: Sequence[PartitionId]) -> int:
         """Let held partitions leave the group; see the port."""
         async with self._database.session() as session:

@@ -279,6 +279,14 @@ def suspect(store: MemoryStore, owner: Owner, lease: LeaseId, part: PartitionId)
     store.ready.put(part, replace(ready, takeovers=min(ready.takeovers + 1, MAX_ATTEMPTS)))
 
 
+def absolve(store: MemoryStore, owner: Owner, lease: LeaseId, part: PartitionId) -> None:
+    """Take back what ``suspect`` counted."""
+    fence(store, owner, lease)
+    ready = store.ready.get(part)
+    if ready is not None and ready.lease == lease and ready.takeovers > ALONE_FROM:
+        store.ready.put(part, replace(ready, takeovers=ready.takeovers - 1))
+
+
 def _leased_row(store: MemoryStore, lease: LeaseId, part: PartitionId) -> ReadyRow:
     ready = store.ready.get(part)
     if ready is None or ready.lease != lease:

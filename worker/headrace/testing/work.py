@@ -130,6 +130,10 @@ class MemoryWork:
         """Count one more owner of a key that others died with."""
         await self._do(lambda: protocol.suspect(self._store, self._owner, lease, part))
 
+    async def absolve(self, lease: LeaseId, part: PartitionId) -> None:
+        """Take back what ``suspect`` counted."""
+        await self._do(lambda: protocol.absolve(self._store, self._owner, lease, part))
+
     async def hold(self, lease: LeaseId, parts: Sequence[PartitionId]) -> int:
         """Let held partitions leave."""
         return await self._do(lambda: protocol.hold(self._store, self._owner, lease, parts))

@@ -109,6 +109,10 @@ select headrace.slow_v1($1, $2, $3, $4::interval);
 -- A key that owners died with is about to be handled.
 select headrace.suspect_v1($1, $2, $3);
 
+-- name: absolve
+-- Its owner lives, and has not done it.
+select headrace.absolve_v1($1, $2, $3);
+
 -- name: hold
 -- Held keys leave the group.
 select headrace.hold_v1($1, $2, $3::bigint[]);
