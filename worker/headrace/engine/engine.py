@@ -21,6 +21,7 @@ from headrace.engine.projecting import Projecting
 from headrace.engine.reacting import Reacting
 from headrace.engine.results import Health, RunError, RunResult
 from headrace.engine.router import Router
+from headrace.engine.setups import Setups
 from headrace.engine.tally import Listening, Tally
 from headrace.engine.tracked import Shared, Tracked
 from headrace.engine.wake import Wake
@@ -29,7 +30,6 @@ from headrace.ports.subscribers import BoundSubscriber, Subscribers
 
 START_RETRY_SECONDS = 1.0
 ARRIVAL_SECONDS = 0.1
-SETUP_RETRY_SECONDS = 1.0
 
 
 class Engine:
@@ -121,7 +121,8 @@ class Engine:
             tracked = await self._started_up(stop, setup=setup)
             arrival = Arrival(pending=until_caught_up, locked=False, blocked=())
             if not stop.is_set():
-                arrival = await self._work_on(tracked, stop, until_caught_up=until_caught_up, timeout=timeout)
+                setups = Setups(self._shared, self._lifecycle, tracked, setup=setup)
+                arrival = await self._work_on(tracked, setups, stop, until_caught_up=until_caught_up, timeout=timeout)
         finally:
             self._listening.remove(tally)
             self._started = False
@@ -139,7 +140,7 @@ class Engine:
         while not stop.is_set():
             try:
                 tracked = await self._lifecycle.declare(self.select())
-                await self._lifecycle.retry_now(tracked)
+                await self._lifecycle.retry_now(tracked, setup=setup)
                 if setup:
                     await self._lifecycle.set_up(tracked)
                 return tracked
@@ -149,7 +150,13 @@ class Engine:
         return []
 
     async def _work_on(
-        self, tracked: Sequence[Tracked], stop: asyncio.Event, *, until_caught_up: bool, timeout: float | None
+        self,
+        tracked: Sequence[Tracked],
+        setups: Setups,
+        stop: asyncio.Event,
+        *,
+        until_caught_up: bool,
+        timeout: float | None,
     ) -> Arrival:
         self._shared.draining = False
         wake = Wake()
@@ -158,7 +165,7 @@ class Engine:
         duties = [
             asyncio.create_task(self._horizon.run(), name="horizon"),
             asyncio.create_task(DueWork(self._shared, tracked, wake).run(), name="due-work"),
-            asyncio.create_task(self._retry_setups(tracked), name="set-up retries"),
+            asyncio.create_task(setups.run(), name="set-up retries"),
             *(asyncio.create_task(r.run(), name="router") for r in routers),
             *(asyncio.create_task(lane.run(), name="lane") for lane in lanes),
         ]
@@ -227,17 +234,6 @@ class Engine:
                 held = f"; reading is held at {horizon.line} of {horizon.head}" if horizon.is_held else ""
                 raise NotFinished(f"not caught up in {timeout:g} s{held}")
             await clock.sleep(ARRIVAL_SECONDS)
-
-    async def _retry_setups(self, tracked: Sequence[Tracked]) -> None:
-        """Set up again what failed to be, and take charge of what stands back, when their time has come."""
-        while True:
-            await self._shared.ports.clock.sleep(SETUP_RETRY_SECONDS)
-            try:
-                for one in tracked:
-                    await self._lifecycle.take_charge(one)
-                    await self._lifecycle.retry_setup(one)
-            except (Unavailable, TransactionAborted) as error:
-                self._listening.notice(DatabaseLost("", str(error), SETUP_RETRY_SECONDS))
 
     async def _in_status(
         self, names: Sequence[str] | None, groups: Sequence[str] | None, status: Status

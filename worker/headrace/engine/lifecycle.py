@@ -84,30 +84,58 @@ class Lifecycle:
         """
         errors = []
         for one in tracked:
-            error = await self._set_up_one(one)
+            error = await self._set_up_one(one, self._shared.options.setup_wait)
             if error is not None:
                 errors.append(error)
         return errors
 
-    async def retry_now(self, tracked: Sequence[Tracked]) -> None:
-        """Try what stands in error for want of a key or a set-up, and look whether a log is back; at every start."""
+    async def retry_now(self, tracked: Sequence[Tracked], *, setup: bool = True) -> None:
+        """Try what stands in error for want of a key or a set-up, and look whether a log is back; at every start.
+
+        Not ``setup``: a failed set-up is left as it stands, with its reason. What another version of the app is in
+        charge of is left to that: who does not go on with it must not begin it.
+        """
+        tries = {ErrorClass.KEY, ErrorClass.SETUP} if setup else {ErrorClass.KEY}
         for one in tracked:
+            if not one.in_charge:
+                continue
             await Rewound(self._shared, one, self._horizon).recover()
-            if one.stored.status is Status.ERROR and one.stored.error_class in {ErrorClass.KEY, ErrorClass.SETUP}:
+            if one.stored.status is Status.ERROR and one.stored.error_class in tries:
                 await self._catalog.begin_retry(one.run, one.stored.error_class, force=True)
                 await self._refresh(one)
 
-    async def retry_setup(self, one: Tracked) -> None:
-        """Set up again what stands in error for its set-up, when its next try is due."""
-        standing = one.stored.status is Status.ERROR and one.stored.error_class is ErrorClass.SETUP
-        if standing and await self._catalog.begin_retry(one.run, ErrorClass.SETUP):
-            await self._refresh(one)
-            await self._set_up_one(one)
+    async def without_setup(self, tracked: Sequence[Tracked]) -> list[Tracked]:
+        """Return those that are in charge here and not set up, by what is stored now; asks only if one may be so."""
+        standing = {one.name: one for one in tracked if not one.stored.status.is_running}
+        if not standing:
+            return []
+        for stored in await self._catalog.find(list(standing)):
+            one = standing[stored.name]
+            # A name that was removed and declared anew is another run, and not what this engine works on.
+            if stored.run == one.run and stored.epoch >= one.stored.epoch:
+                one.stored = stored
+        return [one for one in standing.values() if one.in_charge and _wants_setup(one.stored)]
 
-    async def _set_up_one(self, one: Tracked) -> RunError | None:
+    async def set_up_when_due(self, one: Tracked) -> None:
+        """Set up what is new, and again what failed to be when its next try is due; waits for nobody.
+
+        Raises:
+            NotFinished: another worker is at it.
+
+        """
+        if not one.in_charge:
+            return
+        if one.stored.status is Status.ERROR:
+            if not await self._catalog.begin_retry(one.run, ErrorClass.SETUP):
+                return
+            await self._refresh(one)
+        await self._set_up_one(one, 0.0)
+
+    async def _set_up_one(self, one: Tracked, wait: float) -> RunError | None:
+        """Set one up; ``wait``: seconds for another worker that is at it."""
         if not one.in_charge:
             return standing_back(one.name)
-        given_up_at = self._clock.monotonic() + self._shared.options.setup_wait
+        given_up_at = self._clock.monotonic() + wait
         while one.stored.status is Status.NEW and one.in_charge:
             lease = self._shared.ports.randomness.lease_id()
             ttl = self._shared.options.lease_seconds
@@ -121,7 +149,7 @@ class Lifecycle:
                         return await self._under_lease(one, timeout)
                     finally:
                         self._shared.book.remove(lease)
-            if self._clock.monotonic() > given_up_at:
+            if self._clock.monotonic() >= given_up_at:
                 raise NotFinished(f"subscription {one.name!r} is still being set up by another worker")
             await self._clock.sleep(SETUP_POLL_SECONDS)
             await self._refresh(one)
@@ -191,3 +219,8 @@ class Lifecycle:
 def standing_back(name: str) -> RunError:
     """Return what a run says of a subscription that another version of the app is in charge of."""
     return RunError(name, None, None, f"{name} {STANDS_BACK}")
+
+
+def _wants_setup(stored: Subscription) -> bool:
+    failed = stored.status is Status.ERROR and stored.error_class is ErrorClass.SETUP
+    return failed or stored.status is Status.NEW

@@ -194,6 +194,8 @@ class Router:
                 self._notice(IdleRemoved(self._tracked.name, removed))
 
     async def _retries(self) -> bool:
+        if not self._tracked.in_charge:
+            return False
         if await self._rewound.look_again():
             return True
         catalog = self._shared.ports.catalog
