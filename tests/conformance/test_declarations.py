@@ -40,26 +40,64 @@ async def test_new_declaration_takes_charge(world: WorldMaker) -> None:
 
 async def test_old_declaration_does_not_come_back_beside_a_live_worker(world: WorldMaker) -> None:
     """A restarted worker of the old version changes nothing while one of the new version lives, and takes charge again
-    when the last one has been silent for three beats, or has left.
+    when the last one has been silent for three beats while it was not, or has left.
     """
     async with world() as w:
         await w.catalog.declare([A])
         (new,) = await w.catalog.declare([B])
+        await w.workers.beat(beat(1, A.digest))
         await w.workers.beat(beat(2, B.digest))
         assert await w.catalog.declare([A]) == [new]
-        await w.workers.beat(beat(1, A.digest))
         await w.advance(299.0)
+        await w.workers.beat(beat(1, A.digest))
         assert await w.catalog.declare([A]) == [new]
         await w.advance(2.0)
         await w.catalog.declare([A])
         assert await in_charge(w) == A.digest
 
+        await w.workers.beat(beat(2, B.digest))
+        await w.catalog.declare([B])
+        await w.catalog.declare([A])
+        assert await in_charge(w) == B.digest
+        await w.workers.leave(UUID(int=2))
+        await w.catalog.declare([A])
+        assert await in_charge(w) == A.digest
+
+
+async def test_younger_declaration_takes_charge_whenever_it_comes(world: WorldMaker) -> None:
+    """A command of the new version that has ended before its workers start, or a second try of an update, leaves them
+    what they would have had: charge at once, though workers of the old version live.
+    """
+    async with world() as w:
+        await w.catalog.declare([A])
         await w.workers.beat(beat(1, A.digest))
         await w.catalog.declare([B])
+        await w.catalog.declare([A])
         assert await in_charge(w) == A.digest
-        await w.workers.leave(UUID(int=1))
         await w.catalog.declare([B])
         assert await in_charge(w) == B.digest
+
+
+async def test_an_outage_makes_nobody_dead(world: WorldMaker) -> None:
+    """After an outage every worker has been silent: the old version waits until it has beaten for long enough to tell
+    the dead from those that could not beat.
+    """
+    async with world() as w:
+        await w.catalog.declare([A])
+        (new,) = await w.catalog.declare([B])
+        await w.workers.beat(beat(1, A.digest))
+        await w.workers.beat(beat(2, B.digest))
+        await w.advance(1000.0)
+        assert await w.catalog.declare([A]) == [new]
+        await w.workers.beat(beat(1, A.digest))
+        assert await w.catalog.declare([A]) == [new]
+        await w.advance(250.0)
+        await w.workers.beat(beat(1, A.digest))
+        await w.advance(49.0)
+        assert await w.catalog.declare([A]) == [new]
+        await w.advance(2.0)
+        await w.catalog.declare([A])
+        assert await in_charge(w) == A.digest
 
 
 async def test_who_is_not_in_charge_routes_nothing(world: WorldMaker) -> None:

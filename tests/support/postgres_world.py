@@ -70,7 +70,7 @@ TIMES = {
     "ready": ["due_at"],
     "leases": ["acquired_at", "expires_at"],
     "failures": ["first_failed_at", "failed_at", "next_retry_at"],
-    "workers": ["started_at", "beat_at", "held_since"],
+    "workers": ["started_at", "beat_at", "steady_since", "held_since"],
 }
 
 
@@ -219,7 +219,7 @@ async def image_of(connection: "asyncpg.Connection[asyncpg.Record]") -> MemorySt
     for row in await connection.fetch("select *, beat_every as every from headrace.workers"):
         lists = {name: tuple(row[name]) for name in ("subscriptions", "routing", "declared")}
         beat = _row(Beat, row, every=row["every"].total_seconds(), **lists)
-        store.workers.put(row["id"], WorkerRow(beat, row["beat_at"]))
+        store.workers.put(row["id"], WorkerRow(beat, row["beat_at"], row["steady_since"]))
     for row in await connection.fetch("select * from headrace.audit order by id"):
         store.audit.append(_row(AuditRow, row))
     return store
@@ -264,7 +264,7 @@ async def _load_subscriptions(connection: "asyncpg.Connection[asyncpg.Record]", 
             row["name"], row["app"], kind, row["group_name"], row["partitioned"], wanted, StartFrom.BEGINNING
         )
         store.subscriptions.put(
-            row["name"], SubscriptionRow(stored, declared, row["streak"], tuple(row["declared_before"]))
+            row["name"], SubscriptionRow(stored, declared, row["streak"], tuple(row["declarations"]))
         )
     for row in await connection.fetch("select * from headrace.cursors"):
         store.cursors.put(row["run"], _row(CursorRow, row))

@@ -44,9 +44,10 @@ class Catalog(Protocol):
     async def declare(self, declarations: Sequence[Declaration]) -> list[Subscription]:
         """Insert what is missing (status new), bring declared facts up to date, return all in order.
 
-        A declaration with another digest takes charge when it is new. One that was in charge before takes it back only
-        when no live worker (see ``Beat``) declares the one in charge; until then nothing of it is stored, and the
-        returned ``declared`` is the digest of the other.
+        A declaration with another digest takes charge when it was first seen after the one in charge. An older one
+        takes charge only when no worker declares the one in charge: none that has not signed off, or that was silent
+        for three beats while the caller was not (see ``Beat``). Until then nothing of it is stored, and the returned
+        ``declared`` is the digest of the other.
 
         Raises:
             OwnedElsewhere: a subscription of that name belongs to another app; nothing is stored.

@@ -46,7 +46,7 @@ class PostgresCatalog:
             for declared in declarations:
                 _check(declared, by_name[declared.name])
             for declared in sorted(declarations, key=lambda declared: declared.name):
-                await session.execute(self._queries.subscription_refresh, *self._facts(declared))
+                await session.execute(self._queries.subscription_refresh, *self._facts(declared), self._identity.id)
             stored = await self._find(session, list(by_name))
         by_name = {subscription.name: subscription for subscription in stored}
         return [by_name[declared.name] for declared in declarations]

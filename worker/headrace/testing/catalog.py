@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import TypeVar
 
 from headrace.domain.errors import BadDeclaration, NotFound, OwnedElsewhere
@@ -12,7 +13,7 @@ from headrace.ports.catalog import Caught
 from headrace.ports.clock import Identity
 from headrace.ports.work import ClaimRequest, FailureState
 from headrace.testing import protocol
-from headrace.testing.memory import CursorRow, MemoryStore, ReadyRow, SubscriptionRow
+from headrace.testing.memory import LIVE_BEATS, CursorRow, MemoryStore, ReadyRow, SubscriptionRow
 from headrace.testing.protocol import Owner
 
 R = TypeVar("R")
@@ -96,24 +97,37 @@ class MemoryCatalog:
                 epoch=0,
                 declared=declared.digest,
             )
-            self._store.subscriptions.put(declared.name, SubscriptionRow(stored, declared))
+            self._store.subscriptions.put(
+                declared.name, SubscriptionRow(stored, declared, declarations=(declared.digest,))
+            )
             return stored
         if row.stored.app != declared.app:
             raise OwnedElsewhere(f"subscription {declared.name!r} belongs to the app {row.stored.app!r}")
         if row.stored.partitioned != declared.partitioned:
             raise BadDeclaration(f"subscription {declared.name!r} cannot change between partitioned and unpartitioned")
         was, now = row.stored.declared, declared.digest
-        if was != now and now in row.before and self._is_declared_by_a_live_worker(declared.name, was):
+        seen = row.declarations
+        if was != now and now in seen and seen.index(now) < seen.index(was) and self._is_declared(declared.name, was):
             return row.stored
-        before = row.before if was == now else (*(digest for digest in row.before if digest != was), was)
+        seen = seen if now in seen else (*seen, now)
         epoch = row.stored.epoch + (was != now)
         stored = replace(row.stored, kind=declared.kind, group=declared.group, declared=now, epoch=epoch)
-        self._store.subscriptions.put(declared.name, replace(row, stored=stored, declared=declared, before=before))
+        self._store.subscriptions.put(declared.name, replace(row, stored=stored, declared=declared, declarations=seen))
         return stored
 
-    def _is_declared_by_a_live_worker(self, name: str, digest: str) -> bool:
+    def _is_declared(self, name: str, digest: str) -> bool:
+        """Tell whether a worker declares it: silent ones count, as long as this one cannot know better."""
+        now = self._store.now()
+        mine = self._store.workers.get(self._owner.id)
+        knows = (
+            mine is not None
+            and mine.is_live(now)
+            and now - mine.steady_since > LIVE_BEATS * timedelta(seconds=mine.beat.every)
+        )
         return any(
-            (name, digest) in zip(beat.subscriptions, beat.declared, strict=False) for beat in self._store.live_beats()
+            (name, digest) in zip(row.beat.subscriptions, row.beat.declared, strict=False)
+            and (row.is_live(now) or not knows)
+            for row in self._store.workers.values()
         )
 
     def _start(self, subscription: Subscription, position: Position, boot_target: Position) -> Subscription:

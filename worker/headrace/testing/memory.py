@@ -45,12 +45,12 @@ class BrokenProtocol(HeadraceError):
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRow:
-    """What is stored of a subscription, the declaration in charge, and the digests of those before it."""
+    """What is stored of a subscription, the declaration in charge, and the digests of all in order of first sight."""
 
     stored: Subscription
     declared: Declaration
     streak: int = 0
-    before: tuple[str, ...] = ()
+    declarations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +154,15 @@ class CountersRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """The last beat of a worker."""
+    """The last beat of a worker, and since when it has beaten without a gap."""
 
     beat: Beat
     beat_at: datetime
+    steady_since: datetime
+
+    def is_live(self, now: datetime) -> bool:
+        """Whether its last beat is younger than three of its own intervals."""
+        return now - self.beat_at < LIVE_BEATS * timedelta(seconds=self.beat.every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +247,7 @@ class MemoryStore:
         """Iterate over the last beats of workers that live: younger than three of their own intervals."""
         now = self.now()
         for row in self.workers.values():
-            if now - row.beat_at < LIVE_BEATS * timedelta(seconds=row.beat.every):
+            if row.is_live(now):
                 yield row.beat
 
     def line_of(self, run: Run, horizon: Position) -> Position:

@@ -19,7 +19,9 @@ class MemoryWorkers:
     async def beat(self, beat: Beat) -> Census:
         """Write the beat and count live lanes."""
         await self._store.round_trip()
-        self._store.workers.put(beat.id, WorkerRow(beat, self._store.now()))
+        now, before = self._store.now(), self._store.workers.get(beat.id)
+        steady_since = before.steady_since if before is not None and before.is_live(now) else now
+        self._store.workers.put(beat.id, WorkerRow(beat, now, steady_since))
         lanes: Counter[str] = Counter()
         for live in self._store.live_beats():
             lanes.update(dict.fromkeys(live.subscriptions, live.lanes))

@@ -5,29 +5,36 @@
 -- Declared for the first time. Looked up before, so that a restart draws no run number.
 insert into headrace.subscriptions
     (name, app, group_name, kind, partitioned, partitioner, wanted_types, wanted_streams, wanted_tags, start_from,
-     source, remove_idle_after, declared)
-select $1::text, $2::text, $3, $4, $5, $6, $7::text[], $8::text[], $9::text[], $10, $11, $12::interval, $13
+     source, remove_idle_after, declared, declarations)
+select $1::text, $2::text, $3, $4, $5, $6, $7::text[], $8::text[], $9::text[], $10, $11, $12::interval, $13::text,
+       array[$13::text]
  where not exists (select from headrace.subscriptions s where s.name = $1::text)
 on conflict (name) do nothing;
 
 -- name: subscription_refresh
--- What the code declares now; writes nothing, and so locks nothing, when it is the same. A declaration that was in
--- charge before another one comes back only when no live worker declares that other one: the restart of an old worker
--- in the middle of a rolling update must not undo the update, and the way back must not need a person.
+-- What the code declares now; writes nothing, and so locks nothing, when it is the same. A younger declaration
+-- takes charge from an older one; an older one comes back only when no worker declares the younger: the restart of an
+-- old worker in the middle of a rolling update must not undo the update, and the way back must not need a person. A
+-- worker that has not signed off is dead when it is silent while this one ($14) beats: after an outage all are silent.
 update headrace.subscriptions s set
     group_name = $3, kind = $4, partitioner = $6, wanted_types = $7::text[], wanted_streams = $8::text[],
     wanted_tags = $9::text[], start_from = $10, source = $11, remove_idle_after = $12::interval,
     declared = $13, epoch = s.epoch + (s.declared <> $13)::int,
-    declared_before = case when s.declared in ('', $13) then s.declared_before
-                           else array_append(array_remove(s.declared_before, s.declared), s.declared) end
+    declarations = case when $13 = any (s.declarations) then s.declarations
+                        else array_append(s.declarations, $13) end
  where s.name = $1 and s.app = $2 and s.partitioned = $5
    and (s.group_name, s.kind, s.partitioner, s.wanted_types, s.wanted_streams, s.wanted_tags, s.start_from, s.source,
         s.remove_idle_after, s.declared)
        is distinct from ($3, $4, $6, $7::text[], $8::text[], $9::text[], $10, $11, $12::interval, $13)
-   and (s.declared in ('', $13) or $13 <> all (s.declared_before)
-        or not exists (select from headrace.workers w
-                        where w.beat_at > statement_timestamp() - 3 * w.beat_every
-                          and w.declared[array_position(w.subscriptions, s.name)] = s.declared));
+   and (s.declared in ('', $13)
+        or coalesce(array_position(s.declarations, $13) > array_position(s.declarations, s.declared), true)
+        or not exists (
+            select from headrace.workers w
+             where w.declared[array_position(w.subscriptions, s.name)] = s.declared
+               and (w.beat_at > statement_timestamp() - 3 * w.beat_every
+                    or not exists (select from headrace.workers me
+                                    where me.id = $14 and me.beat_at > statement_timestamp() - 3 * me.beat_every
+                                      and me.steady_since < statement_timestamp() - 3 * me.beat_every))));
 
 -- name: subscriptions
 -- All, or those of some names.

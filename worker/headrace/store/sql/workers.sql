@@ -13,7 +13,9 @@ with b as (
         lanes = excluded.lanes, beat_at = clock_timestamp(), beat_every = excluded.beat_every, source = excluded.source,
         horizon = excluded.horizon, head = excluded.head, held_by = excluded.held_by, held_since = excluded.held_since,
         routing = excluded.routing,
-        declared = excluded.declared)
+        declared = excluded.declared,
+        steady_since = case when w.beat_at < clock_timestamp() - 3 * w.beat_every then clock_timestamp()
+                            else w.steady_since end)
 select n.name, sum(l.lanes)::int as lanes
   from (select w.subscriptions, w.lanes from headrace.workers w
          where w.id <> $1 and w.beat_at > statement_timestamp() - 3 * w.beat_every
