@@ -1,15 +1,19 @@
 """Set-ups that nobody finishes: whoever is at one dies, or another version is in charge. A living worker goes on."""
 
 import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
-from headrace import App
-from headrace.domain.engine_events import MainStopped, StoodBack, TookCharge
+from headrace import App, Event, on, projector
+from headrace.domain.engine_events import MainStopped, StatusChanged, StoodBack, TookCharge
+from headrace.domain.subscription import ErrorClass
 from support.apps.rolling import app_of, nothing, old, subscriber
 from support.databases import Database
 from support.fleet import fleet
-from support.scenes import opened, options, rows, serving, until_value, value
+from support.scenes import append, opened, options, rows, serving, until_value, value
+from support.waiting import until
 
 QUICK = options(lease_seconds=2, poll_max=0.1, beat_seconds=0.3)
 ONCE = options(lease_seconds=2, poll_max=0.1, beat_seconds=0.3, retry_min=3600, retry_max=3600)
@@ -114,3 +118,47 @@ async def test_a_slow_hook_keeps_no_other_subscription_waiting(database: Databas
         await scene.saw(TookCharge, 20, subscription="p")
         assert await value(database, SETUPS) == 1
     assert await value(database, SETUPS) == 0
+
+
+class NoKey:
+    """A partitioner that fails."""
+
+    def key(self, event: Event[Any]) -> str:
+        """Fail."""
+        raise ValueError("no key")
+
+
+def keyless(*types: str) -> App:
+    """Return a version of an app whose subscriber stops at its first event."""
+
+    @projector("p", partition_by=NoKey())
+    class Subscriber:
+        @on(*types)
+        async def see(self, event: Event[Any]) -> None:
+            return
+
+    return App(Subscriber(), name="shop")
+
+
+@pytest.mark.timeout(60)
+async def test_who_stands_back_does_not_try_a_missing_key_again(database: Database) -> None:
+    """The version in charge has stopped at an event without a key and its retry is due: a worker of the older version
+    begins it neither when it starts nor later, but only when it has taken charge.
+    """
+    due = options(lease_seconds=2, poll_max=0.1, beat_seconds=0.3, retry_min=0.01, retry_max=0.01)
+    async with opened(keyless("A"), database, due) as scene:
+        await scene.engine.setup()
+    await append(database, ("s", "A", {}))
+    async with AsyncExitStack() as ended, AsyncExitStack() as running:
+        in_charge = await ended.enter_async_context(opened(keyless("A", "B"), database, due))
+        await in_charge.engine.setup()
+        await in_charge.engine.run()
+        await in_charge.saw(MainStopped, subscription="p", error_class=ErrorClass.KEY)
+        back = await running.enter_async_context(serving(keyless("A"), database, due))
+        await back.saw(StoodBack, subscription="p")
+        await until(lambda: back.engine.health().started)
+        assert await value(database, STATUS) == "error"
+        await ended.aclose()
+        await back.saw(StatusChanged, status="retrying")
+        told = [type(event) for event in back.observer.events if isinstance(event, TookCharge | StatusChanged)]
+        assert told[0] is TookCharge
