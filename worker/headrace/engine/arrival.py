@@ -1,7 +1,7 @@
 """Has a subscription arrived? The questions of ``wait``, ``--until-caught-up`` and a run's result."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.domain.errors import NotFinished, NotFound
 from headrace.domain.horizon import Horizon
@@ -28,8 +28,14 @@ class Arrival:
     backing_off: bool = False
 
 
-async def look(ports: Ports, tracked: Sequence[Tracked], horizon: Horizon) -> Arrival:
-    """Look at all subscriptions once, two statements each."""
+async def look(ports: Ports, tracked: Sequence[Tracked], horizon: Horizon, target: Position | None = None) -> Arrival:
+    """Look at all subscriptions once, two statements each: is all handled that is in the log up to ``target``?
+
+    None: all that is committed now, and what lies above a held line is committed, too.
+    """
+    upto = target
+    if upto is None:
+        upto = await ports.reader.head() if tracked and horizon.is_held else horizon.line
     pending, backing_off, free, leased, blocked = False, False, False, False, []
     for one in tracked:
         (due,) = await ports.work.due([one.run])
@@ -41,7 +47,10 @@ async def look(ports: Ports, tracked: Sequence[Tracked], horizon: Horizon) -> Ar
         if not one.stored.status.is_running:
             blocked.append(f"{one.name} is {one.stored.status}")
             continue
-        caught = await ports.catalog.caught_up(one.run, horizon.line)
+        caught = await ports.catalog.caught_up(one.run, upto)
+        if target is not None and not caught.behind and (caught.low is None or caught.low > target):
+            # All that is in hand came later, and beside busy appenders something always is.
+            caught = replace(caught, due=False, leased=False, backing_off=False)
         # Booting ends by itself as soon as all is handled or parked: not to be left half way.
         pending = pending or (one.stored.status is Status.BOOTING and not caught.backing_off)
         # Stored beyond what this look knows: the next look knows it, too, or the router stops for a log that went back.

@@ -216,23 +216,26 @@ class Engine:
     async def _arrive(self, tracked: Sequence[Tracked], timeout: float | None) -> Arrival:
         clock = self._shared.ports.clock
         given_up_at = None if timeout is None else clock.monotonic() + timeout
-        told = False
+        told, target = False, None
         while True:
             try:
                 horizon = await self._horizon.refresh()
-                arrival = await look(self._shared.ports, tracked, horizon)
+                # What is appended after the first look, and who holds the line for it, is not waited for.
+                target = horizon.head if target is None else target
+                held = horizon.line < min(target, horizon.head)
+                arrival = await look(self._shared.ports, tracked, horizon, target)
                 if arrival.backing_off and not told:
                     self._listening.notice(WaitsForRetries(""))
                     told = True
-                if not arrival.pending and not horizon.is_held:
+                if not arrival.pending and not held:
                     return arrival
             except (Unavailable, TransactionAborted) as error:
                 self._listening.notice(DatabaseLost("", str(error), START_RETRY_SECONDS))
                 await clock.sleep(START_RETRY_SECONDS)
                 continue
             if given_up_at is not None and clock.monotonic() >= given_up_at:
-                held = f"; reading is held at {horizon.line} of {horizon.head}" if horizon.is_held else ""
-                raise NotFinished(f"not caught up in {timeout:g} s{held}")
+                where = f"; reading is held at {horizon.line} of {horizon.head}" if held else ""
+                raise NotFinished(f"not caught up in {timeout:g} s{where}")
             await clock.sleep(ARRIVAL_SECONDS)
 
     async def _in_status(
