@@ -125,7 +125,7 @@ async def test_a_log_that_went_back_stops_its_subscriptions_until_it_is_restored
             scene = await stack.enter_async_context(serving(app(), database))
         await until_value(database, STANDING, STOPPED, timeout=15)
         for stopped in scene.of(MainStopped):
-            assert "stored position 5 and the sequence stands at" in stopped.reason
+            assert "stored position 5 and the sequence went back to" in stopped.reason
         with pytest.raises(NotFinished, match="went back"):
             await scene.engine.wait_for("log", timeout=0.2)
         shown = json.loads(headrace("status", "--output", "json", dsn=database.dsn).out)["subscriptions"]

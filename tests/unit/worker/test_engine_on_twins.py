@@ -14,8 +14,11 @@ from headrace.engine.horizon import HorizonService
 from headrace.engine.leases import LeaseBook
 from headrace.engine.pacing import Pace
 from headrace.engine.rewound import LOOK_SECONDS, Rewound
+from headrace.engine.router import Router
 from headrace.engine.tracked import Ports, Shared, Tracked
 from headrace.engine.tuning import Tuning
+from headrace.engine.wake import Wake
+from headrace.ports.routing import RouteOutcome
 from headrace.ports.subscribers import BoundSubscriber
 from headrace.ports.work import FailureState
 from headrace.testing.appending import MemoryEvents
@@ -187,7 +190,7 @@ async def test_a_log_that_went_back_stops_its_mains_until_it_is_restored() -> No
         for name in ("orders", "log"):
             stored = bench.stored(name)
             assert (stored.status, stored.error_class) == (Status.ERROR, ErrorClass.LOG)
-            assert "stored position 5 and the sequence stands at 3" in str(stored.reason)
+            assert "stored position 5 and the sequence went back to 3" in str(stored.reason)
             assert len(bench.observer.of(MainStopped, name)) == 1
 
         await bench.clock.advance(1)
@@ -224,6 +227,45 @@ async def test_a_position_that_another_process_stored_by_a_newer_line_is_no_log_
             bench.store.log.sequence = Position(3)
 
 
+async def test_a_log_that_has_grown_again_before_a_router_wakes_went_back_all_the_same() -> None:
+    """Any look of the process that saw the sequence lower counts: the router stops, does not take the younger event at
+    its position for the old one, and goes on when the old ones are back; who begins later is not stopped for it.
+    """
+    bench = Bench(Orders())
+    with bench.threads:
+        await bench.events.append(stream_of("a", *["Placed"] * 5))
+        await bench.engine.setup()
+        await bench.run()
+        (bound,) = bench.engine.select()
+        router = Router(bench.shared, bench.tracked(bound), bench.horizon, Wake())
+        await router.step(100)
+        await bench.clock.advance(1)
+        lost = bench.store.log.go_back(Position(2))
+        await bench.horizon.refresh()
+        await bench.clock.advance(0.1)
+        await bench.events.append(stream_of("b", *["Placed"] * 6))
+        await bench.clock.advance(0.1)
+
+        result = await router.step(100)
+        assert result is not None
+        assert result.outcome is RouteOutcome.STANDING
+        stored = bench.stored("orders")
+        assert (stored.status, stored.error_class) == (Status.ERROR, ErrorClass.LOG)
+        assert "stored position 5 and the sequence went back to 2" in str(stored.reason)
+        watch = Rewound(bench.shared, bench.tracked(bound), bench.horizon)
+        assert not await watch.recover()
+
+        for position in range(3, 9):
+            bench.store.log.delete(Position(position))
+        bench.store.log.go_back(Position(2))
+        await bench.horizon.refresh()
+        bench.store.log.restore(lost)
+        assert await watch.recover()
+        assert not await watch.stops(await bench.horizon.refresh())
+        assert not await bench.rewound(bound).stops(await bench.horizon.refresh())
+        assert bench.stored("orders").status is Status.ACTIVE
+
+
 async def test_waiting_for_a_key_that_backs_off_is_told_once() -> None:
     """Who waits for the end of the work hears once that only keys that failed are left, and not while more is."""
     orders = Orders()
@@ -244,6 +286,25 @@ async def test_waiting_for_a_key_that_backs_off_is_told_once() -> None:
     assert (before.pending, before.backing_off) == (True, False)
     assert len(told) == len(bench.observer.of(WaitsForRetries)) == 1
     assert (result.has_pending, result.blocked) == (False, False)
+
+
+async def test_what_is_in_hand_of_later_events_is_not_waited_for() -> None:
+    """Up to a target all is handled, whatever an event above it does; without one, all that is in the log counts."""
+    orders = Orders()
+    orders.poisoned.add("bad")
+    bench = Bench(orders)
+    with bench.threads:
+        await bench.events.append(stream_of("good", "Placed"))
+        await bench.engine.setup()
+        await bench.run()
+        await bench.events.append(stream_of("bad", "Placed"))
+        await bench.run()
+        (bound,) = bench.engine.select()
+        ports, tracked, horizon = bench.shared.ports, [bench.tracked(bound)], await bench.horizon.refresh()
+        later, now = (await look(ports, tracked, horizon, Position(1)), await look(ports, tracked, horizon))
+        there = await look(ports, tracked, horizon, Position(2))
+
+    assert (later.pending, now.pending, there.pending) == (False, True, True)
 
 
 async def test_who_is_stopped_or_leaves_a_parked_key_has_not_caught_up() -> None:

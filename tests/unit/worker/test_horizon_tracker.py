@@ -126,6 +126,23 @@ def test_every_start_of_the_line_is_counted() -> None:
     assert tracker.observe(probe(120, server="second"), START, 5.0).starts == 4
 
 
+def test_the_look_that_saw_the_sequence_go_back_is_remembered() -> None:
+    """However far it has grown again, the start that a lower sequence began says so; another server run, or a gap in
+    looking, does not show that anything went back.
+    """
+    tracker = HorizonTracker()
+    assert observe(tracker, probe(100), probe(110)).back_to is None
+    assert tracker.observe(probe(70), START, 3.0).back_to == 70
+    grown = tracker.observe(probe(200, ANN), START, 4.0)
+    assert (grown.back_to, grown.back_at) == (70, 3.0)
+    assert tracker.extend(Position(200)).back_to == 70
+    assert tracker.observe(probe(60), START, 5.0).back_to == 60
+    assert tracker.observe(probe(50, server="second"), START, 6.0).back_to is None
+    tracker.forget()
+    again = tracker.observe(probe(40, server="second"), START, 7.0)
+    assert (again.back_to, again.back_at) == (None, None)
+
+
 def test_holder_is_named_from_the_second_look_on() -> None:
     """Other processes' looks at the sequence take the same lock for an instant: nobody is named for that."""
     tracker = HorizonTracker()

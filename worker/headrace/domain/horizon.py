@@ -55,7 +55,9 @@ class Horizon:
     position above it means that the store went back. ``held_by`` is the holder that keeps the line
     below the head, once two probes have seen it; ``held_since`` is when the first one did, on the
     clock of whoever hands the time in. ``starts`` counts the starts up to this probe: when it has
-    changed, the sequence may have been lower meanwhile than before.
+    changed, the sequence may have been lower meanwhile than before. ``back_to`` is the head of the look
+    that began this start because it saw a lower sequence than the look before it, ``back_at`` when that
+    was; None when it began otherwise.
     """
 
     line: Position
@@ -64,6 +66,8 @@ class Horizon:
     held_since: float | None = None
     problems: tuple[str, ...] = ()
     starts: int = 0
+    back_to: Position | None = None
+    back_at: float | None = None
 
     @property
     def is_held(self) -> bool:
@@ -95,12 +99,14 @@ class HorizonTracker:
     _previous: HorizonProbe | None = None
     _line: Position = START
     _starts: int = 0
+    _back: tuple[Position, float] | None = None
 
     def forget(self) -> None:
         """Drop everything: the connection was lost, so the server may have crashed meanwhile."""
         self._floors = {}
         self._previous = None
         self._line = START
+        self._back = None
 
     def starts_with(self, probe: HorizonProbe) -> bool:
         """Tell whether this probe is a start: the first one, or the server was started again or went back."""
@@ -115,8 +121,11 @@ class HorizonTracker:
         rising number of seconds.
         """
         if self.starts_with(probe):
+            # Another server run may lack positions that nobody committed: only in the same one a lower value says it.
+            went_back = self._previous is not None and probe.server == self._previous.server
             self.forget()
             self._starts += 1
+            self._back = (probe.sequence, now) if went_back else None
         known = self._floors
         self._floors = {}
         for holder in probe.holders:
@@ -179,4 +188,5 @@ class HorizonTracker:
             ]
             if holding:
                 held_since, _, held_by = min(holding, key=lambda item: item[:2])
-        return Horizon(self._line, probe.sequence, held_by, held_since, probe.problems, self._starts)
+        back_to, back_at = self._back or (None, None)
+        return Horizon(self._line, probe.sequence, held_by, held_since, probe.problems, self._starts, back_to, back_at)

@@ -210,10 +210,11 @@ class HorizonService:
         return horizon
 
     async def _probe(self) -> Horizon:
+        began = self._clock.monotonic()
         probe = await self._source.probe()
         self._refuse(probe.problems)
         base = await self._source.stored_position() if self._tracker.starts_with(probe) else START
-        horizon = self._tracker.observe(probe, base, self._clock.monotonic())
+        horizon = self._tracker.observe(probe, base, began)
         if self._tracker.wants_contiguous:
             found = await self._source.contiguous_from(horizon.line, probe.sequence)
             if found > horizon.line:
