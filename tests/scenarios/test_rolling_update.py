@@ -80,7 +80,9 @@ async def test_no_event_of_a_new_type_is_lost(database: Database) -> None:
         await append(database, *[(f"k{n % 5}", "A", {}) for n in range(20)])
         await until_caught_up(old, NAMES)
         async with serving(NEW, database, QUICK) as new:
-            await until_value(database, "select count(*) from headrace.subscriptions where cardinality(declarations) = 2", 3)
+            await until_value(
+                database, "select count(*) from headrace.subscriptions where cardinality(declarations) = 2", 3
+            )
             wanted: set[int] = set()
             for number in range(40):
                 first, _ = await append(database, (f"k{number % 5}", "B", {}), (f"k{number % 5}", "A", {}))
