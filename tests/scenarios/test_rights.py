@@ -176,7 +176,7 @@ async def commands_beside_failures(narrow: Narrow) -> None:
 
 
 async def an_owner_that_lives(narrow: Narrow, session: Session) -> None:
-    """Renew a lease, and take back what was counted against a key: workers do the one only when work takes long, and the
+    """Renew a lease, and take back what was counted against a key: workers do the one only when work takes long, the
     other only when the database fails them in the middle.
     """
     leases, owner = f"{quoted(SCHEMA)}.leases", uuid4()
